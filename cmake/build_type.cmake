@@ -1,0 +1,13 @@
+# Release unless told otherwise; ccache and a fast linker where present.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+find_program(TW_CCACHE ccache)
+if(TW_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TW_CCACHE})
+endif()
+find_program(TW_MOLD mold)
+if(TW_MOLD AND NOT TW_SANITIZE)
+  add_link_options(-fuse-ld=mold)
+endif()

@@ -1,0 +1,16 @@
+# thinwire_test(name SOURCES ... LIBS ... [LABELS ...] [TIMEOUT s] [SERIAL]): one GoogleTest program, one ctest entry.
+# A torch program takes a second to load, so an entry is a program, not a case; use --gtest_filter for one case.
+function(thinwire_test name)
+  cmake_parse_arguments(T "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${T_SOURCES})
+  target_link_libraries(${name} PRIVATE ${T_LIBS} thinwire_test_support GTest::gtest)
+  thinwire_warnings(${name})
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT})
+  if(T_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+endfunction()

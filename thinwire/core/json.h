@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// nlohmann::json with our errors: parse and read with a sentence that names the file and the key.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace thinwire {
+
+using Json = nlohmann::ordered_json;
+
+Json parse_json(std::string_view text, std::string_view source);      ///< DataError naming source and place
+Json read_json(const std::string& path);                              ///< ConfigError if the file cannot be read
+void write_text(const std::string& path, std::string_view text);      ///< atomic (temporary, fsync, rename)
+std::string read_text(const std::string& path);                       ///< ConfigError if the file cannot be read
+
+/// The member `key` of object `json` as T; DataError that names source, key and what was found.
+template <class T>
+T get(const Json& json, const char* key, std::string_view source);
+
+}  // namespace thinwire
+#include "thinwire/core/json_inl.h"

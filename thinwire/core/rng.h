@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counter-based random numbers: the value depends on (seed, exchange, step, rank) and the position alone, so any
+// rank can draw any other rank's numbers, in any order, on any number of threads.
+// Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011).
+#pragma once
+#include <array>
+#include <cstdint>
+
+namespace thinwire {
+
+/// One stream of numbers, named by what it is for.
+struct RngKey {
+  std::uint64_t seed = 0;
+  std::int32_t exchange = 0;
+  std::int64_t step = 0;
+  std::int32_t rank = 0;  ///< -1: shared by all ranks
+};
+
+class Rng {
+ public:
+  explicit Rng(const RngKey& key);
+  std::array<std::uint32_t, 4> block(std::uint64_t index) const;  ///< four words at position 4*index
+  std::uint32_t next_u32();
+  std::uint64_t next_u64();
+  double uniform();                       ///< [0, 1), 53 bits
+  std::uint64_t below(std::uint64_t n);   ///< [0, n), unbiased; n >= 1
+  double normal();                        ///< mean 0, deviation 1
+
+ private:
+  std::array<std::uint32_t, 2> key_;
+  std::array<std::uint32_t, 2> stream_;
+  std::uint64_t position_ = 0;
+  std::array<std::uint32_t, 4> words_{};
+};
+
+/// A 64-bit hash of bytes, the same on every machine (used for digests and parameter hashes).
+std::uint64_t hash_bytes(const void* data, std::int64_t bytes, std::uint64_t seed = 0);
+
+}  // namespace thinwire

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries out planned exchanges: codec x transport x combine, in plan order.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "thinwire/codec/codec.h"
+#include "thinwire/codec/memory.h"
+#include "thinwire/comm/comm.h"
+#include "thinwire/plan/plan.h"
+#include "thinwire/plan/trace.h"
+
+namespace thinwire {
+
+/// Collects trace events of one rank; a ring of fixed size, so that recording allocates nothing in a step.
+class Recorder {
+ public:
+  explicit Recorder(Rank rank, std::int64_t capacity = 1 << 16);
+  Seconds now() const;  ///< since the recorder was made
+  void add(const Event& event);
+  Trace trace() const;  ///< oldest first
+ private:
+  Rank rank_;
+  Deadline origin_;
+  std::vector<Event> ring_;
+  std::int64_t count_ = 0;
+};
+
+class Exchanger {
+ public:
+  /// `world` and `recorder` outlive the exchanger. Collective: validates the plan, compares its digest on all ranks
+  /// (ConfigError with both digests and the first exchange that differs), splits one communicator a plan group.
+  Exchanger(Comm& world, const Plan& plan, Recorder& recorder);
+  ~Exchanger();
+  /// Starts exchange `exchange_id` on `data` (contiguous, host), in place: when the handle is done, data holds the
+  /// combined value. Exchanges of a step start in plan order. CommErrors name bucket and first tensor as well.
+  Handle start(int exchange_id, Tensor& data, const Slot& slot);
+  const Plan& plan() const;
+  Comm& group(int index);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace thinwire

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machines and links of a run, as measured or as imagined. A JSON file a person can edit.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "thinwire/core/types.h"
+
+namespace thinwire {
+
+/// A collective of M bytes on this level takes latency_s + M / bytes_per_s; cpu_s_per_byte of a core goes with it.
+struct Link {
+  Seconds latency_s = 0;
+  double bytes_per_s = 0;
+  double cpu_s_per_byte = 0;
+  bool operator==(const Link&) const = default;
+};
+
+struct Cluster {
+  std::vector<int> ranks_per_level;                 ///< innermost level first; their product is the world size
+  std::map<std::string, std::vector<Link>> links;   ///< collective algorithm -> one link a level; "all_reduce" must exist
+  std::vector<double> speed;                        ///< of each rank, relative to the profile's machine; empty: all 1
+  bool shared_core = false;                         ///< communication threads take time from compute
+  bool operator==(const Cluster&) const = default;
+};
+int world_size(const Cluster& cluster);
+std::string to_json(const Cluster& cluster);
+Cluster cluster_from_json(std::string_view text, std::string_view source = "cluster");
+void validate(const Cluster& cluster);  ///< ConfigError
+
+}  // namespace thinwire
