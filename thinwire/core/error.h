@@ -12,7 +12,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What the user wrote is wrong: an option, a file, ranks that disagree. Thrown on all ranks before the first message.
+/// What the user wrote is wrong: an option, a file, ranks that disagree. Thrown on all ranks before
+/// the first message.
 class ConfigError : public Error {
  public:
   using Error::Error;
@@ -36,14 +37,15 @@ class UnsupportedError : public Error {
   using Error::Error;
 };
 
-[[noreturn]] void assertion_failed(const char* expression, const std::string& values, const char* file, int line);
+[[noreturn]] void assertion_failed(const char* expression, const std::string& values,
+                                   const char* file, int line);
 
 }  // namespace thinwire
 
 /// Marks our own bugs, never bad input; prints both sides. TW_ASSERT(a, ==, b)
-#define TW_ASSERT(a, op, b)                                                                       \
-  do {                                                                                            \
-    if (!((a)op(b)))                                                                              \
-      ::thinwire::assertion_failed(#a " " #op " " #b, std::to_string(a) + " and " + std::to_string(b), \
-                                   __FILE__, __LINE__);                                           \
+#define TW_ASSERT(a, op, b)                                                                        \
+  do {                                                                                             \
+    if (!((a)op(b)))                                                                               \
+      ::thinwire::assertion_failed(                                                                \
+          #a " " #op " " #b, std::to_string(a) + " and " + std::to_string(b), __FILE__, __LINE__); \
   } while (false)

@@ -9,10 +9,12 @@ namespace thinwire {
 
 using Json = nlohmann::ordered_json;
 
-Json parse_json(std::string_view text, std::string_view source);      ///< DataError naming source and place
-Json read_json(const std::string& path);                              ///< ConfigError if the file cannot be read
-void write_text(const std::string& path, std::string_view text);      ///< atomic (temporary, fsync, rename)
-std::string read_text(const std::string& path);                       ///< ConfigError if the file cannot be read
+Json parse_json(std::string_view text,
+                std::string_view source);  ///< DataError naming source and place
+Json read_json(const std::string& path);   ///< ConfigError if the file cannot be read
+void write_text(const std::string& path,
+                std::string_view text);          ///< atomic (temporary, fsync, rename)
+std::string read_text(const std::string& path);  ///< ConfigError if the file cannot be read
 
 /// The member `key` of object `json` as T; DataError that names source, key and what was found.
 template <class T>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sorted table from spec name to factory. Filled once, when first asked for; read-only afterwards.
+// A sorted table from spec name to factory. Filled once, when first asked for; read-only
+// afterwards.
 #pragma once
 #include <map>
 #include <string>

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based random numbers: the value depends on (seed, exchange, step, rank) and the position alone, so any
-// rank can draw any other rank's numbers, in any order, on any number of threads.
-// Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011).
+// Counter-based random numbers: the value depends on (seed, exchange, step, rank) and the position
+// alone, so any rank can draw any other rank's numbers, in any order, on any number of threads.
+// Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (SC
+// 2011).
 #pragma once
 #include <array>
 #include <cstdint>
 
 namespace thinwire {
+
+/// The generator itself: a bijection of 128-bit counters for every 64-bit key.
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key);
 
 /// One stream of numbers, named by what it is for.
 struct RngKey {
@@ -19,12 +24,13 @@ struct RngKey {
 class Rng {
  public:
   explicit Rng(const RngKey& key);
-  std::array<std::uint32_t, 4> block(std::uint64_t index) const;  ///< four words at position 4*index
+  std::array<std::uint32_t, 4> block(
+      std::uint64_t index) const;  ///< four words at position 4*index
   std::uint32_t next_u32();
   std::uint64_t next_u64();
-  double uniform();                       ///< [0, 1), 53 bits
-  std::uint64_t below(std::uint64_t n);   ///< [0, n), unbiased; n >= 1
-  double normal();                        ///< mean 0, deviation 1
+  double uniform();                      ///< [0, 1), 53 bits
+  std::uint64_t below(std::uint64_t n);  ///< [0, n), unbiased; n >= 1
+  double normal();                       ///< mean 0, deviation 1
 
  private:
   std::array<std::uint32_t, 2> key_;

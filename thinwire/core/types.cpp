@@ -22,8 +22,9 @@ constexpr std::array<DTypeFact, 12> kDTypes{{{"f64", 8},
                                              {"i8", 1},
                                              {"u8", 1},
                                              {"bool8", 1}}};
-constexpr std::array<std::string_view, 11> kCombines{
-    "sum", "mean", "mean_of_senders", "max", "min", "bit_and", "bit_or", "vote", "mix", "concat", "replace"};
+constexpr std::array<std::string_view, 11> kCombines{"sum", "mean",    "mean_of_senders", "max",
+                                                     "min", "bit_and", "bit_or",          "vote",
+                                                     "mix", "concat",  "replace"};
 
 }  // namespace
 
