@@ -11,7 +11,7 @@ BUILD := $(NICE) cmake --build build -j $(JOBS)
 
 all: setup-build  ## build the tool (build/bin/thinwire) and the Python package (importable in .venv)
 	@echo "make: building the tool and the Python package; from nothing some 10 minutes on two cores"
-	cmake --preset release --log-level=WARNING
+	cmake --preset release
 	$(BUILD)
 	@tools/link_python
 	@echo "make: build/bin/thinwire is ready; next: make demo, or build/bin/thinwire --help"
@@ -24,20 +24,20 @@ setup-build:
 
 demo: setup-build  ## train a small CNN on Fashion-MNIST with 2 ranks over TCP; builds only what that needs
 	@echo "make: building what the demo needs; from nothing under 5 minutes on two cores"
-	cmake --preset release --log-level=WARNING
+	cmake --preset release
 	$(BUILD) --target bin/thinwire
 	build/bin/thinwire train --ranks $(RANKS)
 
 test: setup  ## build everything and run every test
 	@echo "make: building everything; from nothing under 15 minutes on two cores"
-	cmake --preset dev --log-level=WARNING
+	cmake --preset dev
 	$(BUILD)
 	@tools/link_python
 	tools/run_tests build
 
 fast:  ## the quick tests alone, without torch (seconds)
 	@tools/setup test
-	cmake --preset plan --log-level=WARNING
+	cmake --preset plan
 	$(NICE) cmake --build build-plan -j $(JOBS)
 	tools/run_tests build-plan -L fast
 
@@ -45,12 +45,12 @@ format:  ## format every C++ source
 	git ls-files '*.h' '*.cpp' | xargs clang-format -i
 
 docs: setup-build  ## write the generated parts of the documents anew
-	cmake --preset release --log-level=WARNING
+	cmake --preset release
 	$(BUILD) --target bin/thinwire
 	tools/docs write build/bin/thinwire
 
 docs-check: setup-build  ## fail when a generated part is stale
-	cmake --preset release --log-level=WARNING
+	cmake --preset release
 	$(BUILD) --target bin/thinwire
 	tools/docs check build/bin/thinwire
 
