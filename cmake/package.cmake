@@ -1,0 +1,62 @@
+# cmake --install: headers beside sources' paths, static libraries, the tool, and a package for find_package(thinwire).
+# Components: plan and net need no torch; thinwire (the default where it was built) needs the torch it was built with.
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/thinwire)
+
+# Adds to `out` the libraries of this project that `target` needs, and to `packages` what they need from elsewhere.
+function(thinwire_collect target out packages)
+  get_target_property(links ${target} LINK_LIBRARIES)
+  foreach(link IN LISTS links)
+    if(link MATCHES "^([A-Za-z0-9_]+)::" AND NOT CMAKE_MATCH_1 STREQUAL thinwire)
+      list(APPEND ${packages} ${CMAKE_MATCH_1})
+    elseif(TARGET "${link}" AND NOT link IN_LIST ${out})
+      get_target_property(imported ${link} IMPORTED)
+      if(NOT imported)
+        list(APPEND ${out} ${link})
+        thinwire_collect(${link} ${out} ${packages})
+      endif()
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES ${packages})
+  set(${out} "${${out}}" PARENT_SCOPE)
+  set(${packages} "${${packages}}" PARENT_SCOPE)
+endfunction()
+
+# thinwire_export(set targets...): installs the targets as thinwire::<name without thinwire_>.
+function(thinwire_export set)
+  foreach(target IN LISTS ARGN)
+    string(REGEX REPLACE "^thinwire_" "" short ${target})
+    set_target_properties(${target} PROPERTIES EXPORT_NAME ${short})
+  endforeach()
+  install(TARGETS ${ARGN} EXPORT ${set} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ${set} NAMESPACE thinwire:: DESTINATION ${package_dir} FILE ${set}.cmake)
+endfunction()
+
+set(plain thinwire_core thinwire_plan thinwire_net)
+set(TW_PACKAGES "")
+foreach(target IN LISTS plain)
+  thinwire_collect(${target} plain TW_PACKAGES)
+endforeach()
+thinwire_export(thinwirePlainTargets ${plain})
+set(TW_TORCH_PACKAGES "")
+set(TW_TORCH_MINOR "")
+if(TW_TORCH)
+  set(all ${plain} thinwire)
+  thinwire_collect(thinwire all TW_TORCH_PACKAGES)
+  list(REMOVE_ITEM all ${plain})
+  thinwire_export(thinwireTorchTargets ${all})
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" TW_TORCH_MINOR ${Torch_VERSION})
+endif()
+
+install(DIRECTORY thinwire/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/thinwire
+        FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
+if(TARGET thinwire_cli)
+  set_target_properties(thinwire_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS thinwire_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+configure_package_config_file(cmake/thinwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gen/thinwireConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/gen/thinwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/gen/thinwireConfig.cmake ${PROJECT_BINARY_DIR}/gen/thinwireConfigVersion.cmake
+        DESTINATION ${package_dir})

@@ -14,3 +14,23 @@ function(thinwire_test name)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
 endfunction()
+
+# thinwire_pytest(name FILES ... [LABELS ...] [TIMEOUT s] [SERIAL]): Python tests, one ctest entry. They find the build
+# in TW_BUILD, the source in TW_SOURCE and the Python package of this build on their path.
+function(thinwire_pytest name)
+  cmake_parse_arguments(T "SERIAL" "TIMEOUT" "FILES;LABELS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 300)
+  endif()
+  set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  if(NOT EXISTS ${python})
+    set(python python3)
+  endif()
+  list(TRANSFORM T_FILES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  add_test(NAME ${name} COMMAND ${python} -m pytest -q -rs -p no:cacheprovider ${T_FILES})
+  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} ENVIRONMENT
+    "TW_BUILD=${PROJECT_BINARY_DIR};TW_SOURCE=${PROJECT_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1;PYTHONPATH=${PROJECT_BINARY_DIR}/python")
+  if(T_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+endfunction()
