@@ -1,7 +1,12 @@
-# Finds libtorch: CMAKE_PREFIX_PATH or THINWIRE_TORCH=/path (a libtorch folder or a Python with torch), else .venv.
+# Finds libtorch: CMAKE_PREFIX_PATH or THINWIRE_TORCH=/path (a libtorch folder or a Python with torch), else the Python
+# that pip builds for, else .venv.
 set(TW_TORCH_HINT "$ENV{THINWIRE_TORCH}" CACHE PATH "A libtorch folder, a torch package folder, or a Python program with torch")
 if(NOT Torch_DIR)
   set(hint "${TW_TORCH_HINT}")
+  if(NOT hint AND SKBUILD)
+    find_package(Python REQUIRED COMPONENTS Interpreter)
+    set(hint ${Python_EXECUTABLE})
+  endif()
   if(NOT hint AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
     set(hint ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   endif()
