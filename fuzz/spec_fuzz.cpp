@@ -10,7 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   try {
     const auto chain = thinwire::parse_chain(text);
     const auto printed = thinwire::to_string(chain);
-    if (thinwire::parse_chain(printed) != chain || thinwire::to_string(thinwire::parse_chain(printed)) != printed) {
+    if (thinwire::parse_chain(printed) != chain ||
+        thinwire::to_string(thinwire::parse_chain(printed)) != printed) {
       __builtin_trap();
     }
   } catch (const thinwire::ConfigError&) {
