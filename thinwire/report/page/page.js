@@ -51,11 +51,11 @@
     const layered = run.speed.every((p) => p.compute_s !== undefined && p.exposed_s !== undefined);
     if (!layered) return [line("step", at(run.speed, "step_s"), run_colour(0))];
     const rest = run.speed.map((p) => ({ ...p, rest: Math.max(0, p.step_s - p.compute_s - p.exposed_s) }));
-    const area = (label, points, color) => line(label, points, color,
-      { fill: true, borderWidth: 1, stack: "step", backgroundColor: color + "a8" });
-    return [area("compute", at(rest, "compute_s"), colour("backward")),
-      area("exposed communication", at(rest, "exposed_s"), colour("exposed")),
-      area("other", at(rest, "rest"), colour("update"))];
+    const area = (label, points, color, below) => line(label, points, color,
+      { fill: below, borderWidth: 1, stack: "step", backgroundColor: color + "a8" });
+    return [area("compute", at(rest, "compute_s"), colour("backward"), "origin"),
+      area("exposed communication", at(rest, "exposed_s"), colour("exposed"), "-1"),
+      area("other", at(rest, "rest"), colour("update"), "-1")];
   }).filter((set) => set.data.length);
 
   const options = (title, show, stacked) => ({
