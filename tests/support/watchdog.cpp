@@ -25,7 +25,8 @@ Watchdog::Watchdog(std::string what, double seconds) : state_(new State) {
       what = std::string(info->test_suite_name()) + "." + info->name();
   state_->thread = std::thread([state = state_, what, seconds] {
     std::unique_lock lock(state->mutex);
-    if (!state->changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return state->stopped; })) {
+    if (!state->changed.wait_for(lock, std::chrono::duration<double>(seconds),
+                                 [&] { return state->stopped; })) {
       std::fprintf(stderr, "watchdog: %s did not end within %.0f s\n", what.c_str(), seconds);
       std::fflush(stderr);
       std::_Exit(124);

@@ -5,7 +5,8 @@
 
 namespace thinwire::test {
 
-/// Aborts the process with a message if not destroyed within `seconds` (default: the 30 s of the known failures).
+/// Aborts the process with a message if not destroyed within `seconds` (default: the 30 s of the
+/// known failures).
 class Watchdog {
  public:
   explicit Watchdog(std::string what = "", double seconds = 30);

@@ -6,8 +6,9 @@
 
 namespace thinwire {
 namespace {
-constexpr std::array<std::string_view, 8> kKinds{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                                 "broadcast",  "send",           "recv",       "barrier"};
+constexpr std::array<std::string_view, 8> kKinds{"all_reduce", "reduce_scatter", "all_gather",
+                                                 "all_to_all", "broadcast",      "send",
+                                                 "recv",       "barrier"};
 }  // namespace
 
 std::string_view to_string(CallKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }

@@ -7,10 +7,12 @@
 
 namespace thinwire {
 
-/// out[i] = parts[0][i] op parts[1][i] op ... in this order, in one pass; `mean` divides by parts.size() at the end,
-/// f16 and bf16 accumulate in f32 and round once (to nearest even). `out` may be one of the parts.
-/// UnsupportedError for a pair of op and dtype that makes no sense (bit_and on floats, max on complex).
-void combine(void* out, std::span<const void* const> parts, std::int64_t count, DType dtype, Combine op);
+/// out[i] = parts[0][i] op parts[1][i] op ... in this order, in one pass; `mean` divides by
+/// parts.size() at the end, f16 and bf16 accumulate in f32 and round once (to nearest even). `out`
+/// may be one of the parts. UnsupportedError for a pair of op and dtype that makes no sense
+/// (bit_and on floats, max on complex).
+void combine(void* out, std::span<const void* const> parts, std::int64_t count, DType dtype,
+             Combine op);
 
 /// Refuses such a pair before anything is sent: the sentence names both.
 void check_combine(DType dtype, Combine op);
