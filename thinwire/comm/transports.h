@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Internal to comm: one line a transport and a decorator. comm/registry.cpp calls them; how to add
+// one: docs/howto/add-a-transport.md.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "thinwire/comm/comm.h"
+
+namespace thinwire {
+
+void register_local(Registry<CommFactory>& registry);  // also `none`
+
+/// Wraps `comm` in the decorators of the chain; the first is the outermost.
+std::unique_ptr<Comm> decorate(std::span<const Spec> chain, std::unique_ptr<Comm> comm);
+
+}  // namespace thinwire
