@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// thinwire list: every name that can stand in a spec, with its options. Rows come from the
+// registries alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "thinwire/cli/verbs.h"
+#include "thinwire/plan/planners.h"
+
+namespace thinwire::cli {
+namespace {
+
+struct Options {
+  bool json = false, markdown = false;
+  std::string kind;
+};
+
+std::vector<ListRow> all_rows() {
+  std::vector<ListRow> rows;
+  append_rows(rows, "grouping", groupings());
+  return rows;
+}
+
+void print_table(const std::vector<ListRow>& rows) {
+  std::size_t name_width = 0;
+  for (const auto& row : rows) name_width = std::max(name_width, row.name.size());
+  std::string kind;
+  for (const auto& row : rows) {
+    if (row.kind != kind) fmt::print("{}{}\n", kind.empty() ? "" : "\n", row.kind);
+    kind = row.kind;
+    fmt::print("  {:<{}}  {}\n", row.name, name_width, row.help);
+  }
+}
+
+void print_markdown(const std::vector<ListRow>& rows) {
+  fmt::print("| kind | name | what it does, options with defaults |\n|---|---|---|\n");
+  for (const auto& row : rows) {
+    std::string help = row.help;  // a bar would end the cell
+    for (std::size_t at = 0; (at = help.find('|', at)) != std::string::npos; at += 2)
+      help.insert(at, "\\");
+    fmt::print("| {} | `{}` | {} |\n", row.kind, row.name, help);
+  }
+}
+
+int run(const Options& options) {
+  auto rows = all_rows();
+  if (!options.kind.empty()) {
+    std::vector<std::string> kinds;
+    for (const auto& row : rows)
+      if (kinds.empty() || kinds.back() != row.kind) kinds.push_back(row.kind);
+    if (std::find(kinds.begin(), kinds.end(), options.kind) == kinds.end())
+      throw ConfigError("list: " + unknown_name("kind", options.kind, kinds));
+    std::erase_if(rows, [&](const ListRow& row) { return row.kind != options.kind; });
+  }
+  if (options.json) {
+    Json out = Json::array();
+    for (const auto& row : rows)
+      out.push_back({{"kind", row.kind}, {"name", row.name}, {"help", row.help}});
+    fmt::print("{}\n", dump(out, "list"));
+  } else if (options.markdown) {
+    print_markdown(rows);
+  } else {
+    print_table(rows);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Chosen& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = add_verb(app, chosen, "list", "List every method, its options and defaults",
+                            "thinwire list grouping", [options] { return run(*options); });
+  verb->add_option("kind", options->kind, "Only this kind, for example grouping");
+  verb->add_flag("--json", options->json, "One JSON array of {kind, name, help}");
+  verb->add_flag("--markdown", options->markdown, "A Markdown table");
+}
+
+}  // namespace thinwire::cli

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// thinwire plan: predicts the step time of every grouping, writes the plan of one, or checks a plan
+// file.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "thinwire/cli/verbs.h"
+#include "thinwire/plan/plan.h"
+#include "thinwire/plan/planners.h"
+
+namespace thinwire::cli {
+namespace {
+
+struct Options {
+  std::string profile, cluster, grouping = "exact", form = "none", out, check;
+  int ranks = 0;
+  bool json = false;
+};
+
+struct Row {
+  std::string grouping;
+  std::size_t messages = 0;
+  Bytes largest_bytes = 0;
+  Seconds step_s = 0;
+};
+
+Row predict(const Spec& spec, const GroupInput& input) {
+  const Grouping grouping = make_grouping(spec, input);
+  Row row{.grouping = to_string(spec), .messages = grouping.size()};
+  for (const auto& bucket : grouping)
+    row.largest_bytes =
+        std::max(row.largest_bytes, static_cast<Bytes>(payload_bytes(bucket, input)));
+  row.step_s = predict_step_s(grouping, input);
+  return row;
+}
+
+/// The chosen grouping, and all others with their default options beside it.
+std::vector<Row> predict_all(const Spec& chosen, const GroupInput& input) {
+  std::vector<Row> rows{predict(chosen, input)};
+  for (const auto& name : groupings().names())
+    if (name != to_string(chosen)) rows.push_back(predict({.name = name}, input));
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.step_s < b.step_s; });
+  return rows;
+}
+
+void print_rows(const std::vector<Row>& rows, const std::string& chosen, Seconds compute_s) {
+  std::size_t width = 8;
+  for (const auto& row : rows) width = std::max(width, row.grouping.size());
+  fmt::print("  {:<{}}  {:>8}  {:>9}  {:>19}  {:>22}\n", "grouping", width, "messages", "largest",
+             "predicted step (ms)", "predicted exposed (ms)");
+  for (const auto& row : rows)
+    fmt::print("{} {:<{}}  {:>8}  {:>9}  {:>19.3f}  {:>22.3f}\n",
+               row.grouping == chosen ? '*' : ' ', row.grouping, width, row.messages,
+               format_bytes(row.largest_bytes), row.step_s * 1e3, (row.step_s - compute_s) * 1e3);
+}
+
+Json to_json(const std::vector<Row>& rows, Seconds compute_s) {
+  Json out = Json::array();
+  for (const auto& row : rows)
+    out.push_back({{"grouping", row.grouping},
+                   {"messages", row.messages},
+                   {"largest_bytes", row.largest_bytes},
+                   {"predicted_step_s", row.step_s},
+                   {"predicted_exposed_s", row.step_s - compute_s}});
+  return out;
+}
+
+std::vector<Spec> read_form(const std::string& text) {
+  auto form = parse_chain(text);
+  if (form.size() != 1 || form[0].name != "none")
+    throw UnsupportedError(fmt::format(
+        "plan: only the dense form 'none' can be predicted without its codec, got '{}'", text));
+  SpecReader(form[0]).finish();
+  return form;
+}
+
+int make_plan(const Options& options) {
+  if (options.profile.empty() || options.cluster.empty())
+    throw ConfigError(
+        "plan: --profile and --cluster are needed, or --check with --ranks or --cluster");
+  const auto form = read_form(options.form);
+  const Spec chosen = parse_spec(options.grouping);
+  const Profile profile =
+      load(options.profile, [](auto text, auto path) { return profile_from_json(text, path); });
+  const Cluster cluster =
+      load(options.cluster, [](auto text, auto path) { return cluster_from_json(text, path); });
+  const GroupInput input{.profile = profile, .cluster = cluster};
+  const int ranks = world_size(cluster);
+  const auto rows = predict_all(chosen, input);
+  const auto ready = slowest_ready_times(input);
+  const Seconds compute_s = *std::max_element(ready.begin(), ready.end());
+  const Plan plan = data_parallel_plan(profile.params, make_grouping(chosen, input), ranks, form);
+  validate(plan, cluster);
+  Bytes total = 0;
+  for (const auto& exchange : plan.exchanges) total += exchange.payload;
+  if (!options.out.empty()) write_text(options.out, to_json(plan));
+  if (options.json) {
+    Json out{{"profile", options.profile},
+             {"cluster", options.cluster},
+             {"ranks", ranks},
+             {"grouping", to_string(chosen)},
+             {"form", options.form},
+             {"payload_bytes", total},
+             {"compute_s", compute_s},
+             {"groupings", to_json(rows, compute_s)},
+             {"digest", fmt::format("{:016x}", digest(plan))}};
+    if (!options.out.empty()) out["out"] = options.out;
+    fmt::print("{}\n", dump(out, "plan"));
+    return kOk;
+  }
+  fmt::print("{} tensors, {} a rank and step, {} ranks, compute {}\n", profile.params.size(),
+             format_bytes(total), ranks, format_seconds(compute_s));
+  print_rows(rows, to_string(chosen), compute_s);
+  if (options.out.empty())
+    fmt::print("'--out plan.json' writes the plan of the grouping marked *\n");
+  else
+    fmt::print("wrote {}: {} exchanges\n", options.out, plan.exchanges.size());
+  return kOk;
+}
+
+int check_plan(const Options& options) {
+  if (options.ranks < 1 && options.cluster.empty())
+    throw ConfigError("plan: --check needs --ranks (at least 1) or --cluster");
+  const Plan plan =
+      load(options.check, [](auto text, auto path) { return plan_from_json(text, path); });
+  int ranks = options.ranks;
+  if (ranks < 1)
+    ranks = world_size(
+        load(options.cluster, [](auto text, auto path) { return cluster_from_json(text, path); }));
+  validate(plan, ranks);
+  if (options.json)
+    fmt::print("{}\n", dump({{"check", options.check},
+                             {"valid", true},
+                             {"ranks", ranks},
+                             {"exchanges", plan.exchanges.size()},
+                             {"digest", fmt::format("{:016x}", digest(plan))}},
+                            "plan"));
+  else
+    fmt::print("{}: valid for {} ranks, {} exchanges, digest {:016x}\n", options.check, ranks,
+               plan.exchanges.size(), digest(plan));
+  return kOk;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Chosen& chosen) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = add_verb(
+      app, chosen, "plan", "Predict step times of groupings; write or check a plan file",
+      "thinwire plan --profile tests/plan/profiles/resnet18.json \\\n"
+      "    --cluster tests/plan/profiles/cluster_2_ranks_1gbit.json --out plan.json\n"
+      "  thinwire plan --check plan.json --ranks 2",
+      [options] { return options->check.empty() ? make_plan(*options) : check_plan(*options); });
+  verb->add_option("--profile", options->profile, "Layer times and sizes (JSON)");
+  verb->add_option("--cluster", options->cluster, "Ranks and links (JSON)");
+  verb->add_option("--grouping", options->grouping,
+                   "Which tensors travel together: see 'thinwire list grouping'")
+      ->capture_default_str();
+  verb->add_option("--form", options->form, "In which form they travel")->capture_default_str();
+  verb->add_option("--out", options->out, "Write the plan to this file (JSON)");
+  verb->add_option("--check", options->check, "Check this plan file instead of making one");
+  verb->add_option("--ranks", options->ranks, "World size for --check");
+  verb->add_flag("--json", options->json, "Print one JSON object");
+}
+
+}  // namespace thinwire::cli
