@@ -14,6 +14,8 @@
 #include <sstream>
 #include <utility>
 
+#include "thinwire/core/text.h"
+
 namespace thinwire {
 namespace {
 
@@ -70,6 +72,42 @@ Json parse_json(std::string_view text, std::string_view source) {
   } catch (const Json::exception& error) {
     throw DataError(fmt::format("{}: not valid JSON: {}", source, error.what()));
   }
+}
+
+std::string dump(const Json& json, std::string_view source) {
+  try {
+    return json.dump();
+  } catch (const Json::exception&) {
+    throw ConfigError(fmt::format("{}: a name in it is not UTF-8 text", source));
+  }
+}
+
+std::string dump_lines(const Json& json, std::string_view source) {
+  std::string out = "{";
+  for (const auto& [key, value] : json.items()) {
+    out += fmt::format("{}\n  {}: ", out.size() > 1 ? "," : "", Json(key).dump());
+    if (!value.is_array() || value.empty() || !value[0].is_structured()) {
+      out += dump(value, source);
+      continue;
+    }
+    const char* before = "[";
+    for (const auto& item : value) {
+      out += fmt::format("{}\n    {}", before, dump(item, source));
+      before = ",";
+    }
+    out += "]";
+  }
+  return out + "\n}\n";
+}
+
+void known_keys(const Json& json, std::initializer_list<const char*> keys,
+                std::string_view source) {
+  if (!json.is_object())
+    throw DataError(fmt::format("{}: an object was expected, found {}", source, json.type_name()));
+  const std::vector<std::string> valid(keys.begin(), keys.end());
+  for (const auto& [key, value] : json.items())
+    if (std::find(valid.begin(), valid.end(), key) == valid.end())
+      throw DataError(fmt::format("{}: {}", source, unknown_name("key", key, valid)));
 }
 
 Json read_json(const std::string& path) { return parse_json(read_text(path), path); }

@@ -30,7 +30,7 @@ bool fits(const Json& value) {
     return number == std::floor(number) && std::abs(number) <= 0x1p53 &&
            std::in_range<T>(static_cast<std::int64_t>(number));
   } else if constexpr (std::is_floating_point_v<T>) {
-    return value.is_number();
+    return value.is_number() && std::isfinite(value.get<T>());
   } else if constexpr (kIsVector<T>) {
     if (!value.is_array()) return false;
     for (const auto& item : value)
@@ -56,6 +56,12 @@ T get(const Json& json, const char* key, std::string_view source) {
     // falls through to the same sentence
   }
   throw DataError(std::string(source) + ": '" + key + "' has the wrong type: " + it->dump());
+}
+
+template <class T>
+T get_or(const Json& json, const char* key, T fallback, std::string_view source) {
+  if (json.is_object() && !json.contains(key)) return fallback;
+  return get<T>(json, key, source);
 }
 
 }  // namespace thinwire

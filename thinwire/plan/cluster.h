@@ -10,7 +10,8 @@
 
 namespace thinwire {
 
-/// A collective of M bytes on this level takes latency_s + M / bytes_per_s; cpu_s_per_byte of a core goes with it.
+/// A collective of M bytes on this level takes latency_s + M / bytes_per_s; cpu_s_per_byte of a
+/// core goes with it.
 struct Link {
   Seconds latency_s = 0;
   double bytes_per_s = 0;
@@ -19,15 +20,27 @@ struct Link {
 };
 
 struct Cluster {
-  std::vector<int> ranks_per_level;                 ///< innermost level first; their product is the world size
-  std::map<std::string, std::vector<Link>> links;   ///< collective algorithm -> one link a level; "all_reduce" must exist
-  std::vector<double> speed;                        ///< of each rank, relative to the profile's machine; empty: all 1
-  bool shared_core = false;                         ///< communication threads take time from compute
+  std::vector<int> ranks_per_level;  ///< innermost level first; their product is the world size
+  std::map<std::string, std::vector<Link>>
+      links;                  ///< collective algorithm -> one link a level; "all_reduce" must exist
+  std::vector<double> speed;  ///< of each rank, relative to the profile's machine; empty: all 1
+  bool shared_core = false;   ///< communication threads take time from compute
   bool operator==(const Cluster&) const = default;
 };
 int world_size(const Cluster& cluster);
 std::string to_json(const Cluster& cluster);
 Cluster cluster_from_json(std::string_view text, std::string_view source = "cluster");
 void validate(const Cluster& cluster);  ///< ConfigError
+
+/// What point-to-point costs make of an all-reduce: start-up `latency_s` and `s_per_byte` of one
+/// message, and `reduce_s_per_byte` to add a received byte.
+struct PointToPoint {
+  Seconds latency_s = 0;
+  double s_per_byte = 0, reduce_s_per_byte = 0;
+};
+/// The link of an all-reduce over `ranks` (at least 2) by "ring", "recursive_doubling",
+/// "halving_doubling", "tree" or "double_tree"; ConfigError otherwise. Costs as in Shi, Chu, Li
+/// (INFOCOM 2019), table of all-reduce algorithms.
+Link all_reduce_link(std::string_view algorithm, int ranks, const PointToPoint& cost);
 
 }  // namespace thinwire

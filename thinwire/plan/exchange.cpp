@@ -3,19 +3,24 @@
 
 #include <array>
 
+#include "thinwire/plan/maps.h"
+
 namespace thinwire {
 namespace {
-constexpr std::array<std::string_view, 10> kRoles{"gradient", "parameter", "delta",     "activation", "activation_grad",
-                                                  "feature",  "embedding", "logit",     "sample",     "statistic"};
-constexpr std::array<std::string_view, 10> kPatterns{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                                     "broadcast",  "send_recv",      "mix",        "halo",
-                                                     "push_pull",  "stash"};
-constexpr std::array<std::string_view, 5> kPhases{"step_begin", "grad_ready", "backward_end", "update_begin",
-                                                  "update_end"};
+constexpr std::array<std::string_view, 10> kRoles{
+    "gradient", "parameter", "delta", "activation", "activation_grad",
+    "feature",  "embedding", "logit", "sample",     "statistic"};
+constexpr std::array<std::string_view, 10> kPatterns{
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv",
+    "mix",        "halo",           "push_pull",  "stash"};
+constexpr std::array<std::string_view, 5> kPhases{"step_begin", "grad_ready", "backward_end",
+                                                  "update_begin", "update_end"};
+constexpr std::array<std::string_view, 4> kOpKinds{"forward", "backward", "update", "exchange"};
 }  // namespace
 
 std::string_view to_string(Role role) { return kRoles[static_cast<std::size_t>(role)]; }
 std::string_view to_string(Pattern pattern) { return kPatterns[static_cast<std::size_t>(pattern)]; }
 std::string_view to_string(Phase phase) { return kPhases[static_cast<std::size_t>(phase)]; }
+std::string_view to_string(OpKind kind) { return kOpKinds[static_cast<std::size_t>(kind)]; }
 
 }  // namespace thinwire

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one sentence of Thinwire: what moves, with whom, combined how, in which form, started when, needed when.
-// Every method is a set of such exchanges; planners, simulator and runtime read the same ones.
+// The one sentence of Thinwire: what moves, with whom, combined how, in which form, started when,
+// needed when. Every method is a set of such exchanges; planners, simulator and runtime read the
+// same ones.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,10 +14,28 @@
 namespace thinwire {
 
 enum class Role : std::uint8_t {
-  gradient, parameter, delta, activation, activation_grad, feature, embedding, logit, sample, statistic
+  gradient,
+  parameter,
+  delta,
+  activation,
+  activation_grad,
+  feature,
+  embedding,
+  logit,
+  sample,
+  statistic
 };
 enum class Pattern : std::uint8_t {
-  all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv, mix, halo, push_pull, stash
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  all_to_all,
+  broadcast,
+  send_recv,
+  mix,
+  halo,
+  push_pull,
+  stash
 };
 enum class Phase : std::uint8_t { step_begin, grad_ready, backward_end, update_begin, update_end };
 
@@ -28,18 +47,18 @@ struct When {
 };
 
 struct Exchange {
-  int id = 0;                            ///< position in the plan; also the order of starting
-  Role what = Role::gradient;            ///< what moves
-  int bucket = 0;                        ///< index into the plan's grouping; -1: not grouped (statistics)
-  int group = 0;                         ///< with whom: index into the plan's groups
+  int id = 0;                  ///< position in the plan; also the order of starting
+  Role what = Role::gradient;  ///< what moves
+  int bucket = 0;              ///< index into the plan's grouping; -1: not grouped (statistics)
+  int group = 0;               ///< with whom: index into the plan's groups
   Pattern pattern = Pattern::all_reduce;
   Combine combine = Combine::mean;
-  std::vector<Spec> form;                ///< in which form: memories, then a codec
-  When start, need;                      ///< started when, needed when
-  Bytes payload = 0;                     ///< predicted bytes of one rank's payload; exact for fixed-size codecs
-  std::string algorithm;                 ///< direct, gather, shard, tree, hierarchical; empty: chosen
-  Bytes chunk = 0;                       ///< 0: the transport's own
-  int priority = 0;                      ///< larger goes first where links are shared
+  std::vector<Spec> form;  ///< in which form: memories, then a codec
+  When start, need;        ///< started when, needed when
+  Bytes payload = 0;       ///< predicted bytes of one rank's payload; exact for fixed-size codecs
+  std::string algorithm;   ///< direct, gather, shard, tree, hierarchical; empty: chosen
+  Bytes chunk = 0;         ///< 0: the transport's own
+  int priority = 0;        ///< larger goes first where links are shared
   bool operator==(const Exchange&) const = default;
 };
 

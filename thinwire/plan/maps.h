@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,8 +36,8 @@ struct HaloRow {
   bool operator==(const HaloRow&) const = default;
 };
 struct HaloMap {
-  std::vector<std::vector<HaloRow>> send;        ///< per peer
-  std::vector<std::vector<std::int64_t>> recv;   ///< per peer
+  std::vector<std::vector<HaloRow>> send;       ///< per peer
+  std::vector<std::vector<std::int64_t>> recv;  ///< per peer
   bool operator==(const HaloMap&) const = default;
 };
 
@@ -46,6 +47,7 @@ struct Topology {
 };
 
 enum class OpKind : std::uint8_t { forward, backward, update, exchange };
+std::string_view to_string(OpKind kind);
 struct Op {
   OpKind kind = OpKind::forward;
   int index = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan is data: exchanges and maps. Planners make it, the simulator and the runtime read it, a person can edit it.
+// A plan is data: exchanges and maps. Planners make it, the simulator and the runtime read it, a
+// person can edit it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,7 +15,7 @@
 namespace thinwire {
 
 struct Group {
-  std::vector<Rank> ranks;        ///< world ranks, rising
+  std::vector<Rank> ranks;  ///< world ranks, rising
   Spec topology{.name = "all"};
   bool operator==(const Group&) const = default;
 };
@@ -30,7 +31,8 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-/// Refuses a plan that cannot run on `ranks` ranks: ConfigError that names the exchange, the rule and the value.
+/// Refuses a plan that cannot run on `ranks` ranks: ConfigError that names the exchange, the rule
+/// and the value.
 void validate(const Plan& plan, int ranks);
 void validate(const Plan& plan, const Cluster& cluster);
 /// Equal plans have equal digests on every machine; compared on all ranks before step 0.
@@ -40,8 +42,9 @@ Plan plan_from_json(std::string_view text, std::string_view source = "plan");
 /// The first difference in words ("exchange 3: bucket 2 against 4"), empty if equal.
 std::string first_difference(const Plan& a, const Plan& b);
 
-/// Plain data parallelism: one mean all_reduce of gradients a bucket, started when its gradients are ready and
-/// needed before the update, in the given form.
-Plan data_parallel_plan(std::vector<TensorDesc> tensors, Grouping grouping, int ranks, const std::vector<Spec>& form);
+/// Plain data parallelism: one mean all_reduce of gradients a bucket, started when its gradients
+/// are ready and needed before the update, in the given form.
+Plan data_parallel_plan(std::vector<TensorDesc> tensors, Grouping grouping, int ranks,
+                        const std::vector<Spec>& form);
 
 }  // namespace thinwire

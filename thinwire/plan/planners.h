@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planner functions: pure functions from measurements to one map, each kind in a registry of its own.
+// Planner functions: pure functions from measurements to one map, each kind in a registry of its
+// own.
 #pragma once
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "thinwire/core/registry.h"
+#include "thinwire/core/spec.h"
 #include "thinwire/plan/cluster.h"
 #include "thinwire/plan/maps.h"
 #include "thinwire/plan/profile.h"
 
 namespace thinwire {
 
-/// Bytes that one rank's payload of a bucket has. `affine` says payload = fixed + bytes_per_element * elements for
-/// every bucket, which lets planners run on prefix sums.
+/// What a grouping is chosen for. The payload of a bucket is affine in its dense bytes unless
+/// `payload` says otherwise; affine payloads let planners run on running sums (a planner may call
+/// `payload` once for each pair of tensors).
 struct GroupInput {
   const Profile& profile;
   const Cluster& cluster;
-  std::function<Bytes(const Bucket&)> payload;  ///< empty: dense bytes
+  std::function<Bytes(const Bucket&)>
+      payload;                ///< bytes that one rank's payload of a bucket has; empty: affine
+  double fixed_bytes = 0;     ///< affine: payload = fixed_bytes + bytes_per_byte * dense bytes
+  double bytes_per_byte = 1;  ///< 1: dense
 };
 using GroupFn = std::function<Grouping(const GroupInput&, const Spec&)>;
 using GroupRegistry = Registry<GroupFn>;
@@ -24,8 +32,26 @@ const GroupRegistry& groupings();
 /// Runs the grouping named by `spec` and checks that every element stands in exactly one bucket.
 Grouping make_grouping(const Spec& spec, const GroupInput& input);
 
-/// The step time the MG-WFBP cost model predicts for a grouping: exchanges in order, one at a time, each
-/// latency + bytes / rate, a bucket ready when its last gradient is (Shi, Chu, Li, INFOCOM 2019).
+/// Empty, or the first reason why `grouping` does not fit the tensors: an element that stands in no
+/// bucket or in two, a bucket without slices, a bucket of several dtypes.
+std::string grouping_fault(const Grouping& grouping, const std::vector<TensorDesc>& tensors);
+
+/// Seconds of one all-reduce of `bytes` over the whole cluster: latency + bytes / rate, summed over
+/// the levels that have more than one rank; 0 for no bytes.
+struct AffineCost {
+  Seconds start_s = 0, per_byte_s = 0;
+  Seconds operator()(double bytes) const { return bytes > 0 ? start_s + per_byte_s * bytes : 0; }
+};
+AffineCost all_reduce_cost(const Cluster& cluster);
+/// The payload bytes of a bucket under `input`.
+double payload_bytes(const Bucket& bucket, const GroupInput& input);
+Bucket whole_tensors(const std::vector<int>& tensors, const std::vector<TensorDesc>& descs);
+/// ready_times of the slowest rank of the cluster.
+std::vector<Seconds> slowest_ready_times(const GroupInput& input);
+
+/// The step time the MG-WFBP cost model predicts for a grouping: exchanges in order, one at a time,
+/// each latency + bytes / rate, a bucket ready when its last gradient is (Shi, Chu, Li, INFOCOM
+/// 2019).
 Seconds predict_step_s(const Grouping& grouping, const GroupInput& input);
 
 }  // namespace thinwire

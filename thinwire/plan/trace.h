@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened when: the same events from the simulator (virtual time) and from the runtime (measured time).
+// What happened when: the same events from the simulator (virtual time) and from the runtime
+// (measured time).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,7 +10,8 @@
 
 namespace thinwire {
 
-/// `index` is a tensor for forward and backward, an exchange id for exchange. Times count from the run's start.
+/// `index` is a tensor for forward and backward, an exchange id for exchange. Times count from the
+/// run's start.
 struct Event {
   Rank rank = 0;
   std::int64_t step = 0;

@@ -10,7 +10,8 @@ namespace thinwire {
 
 /// One run, or several side by side; ratios are against the first. At least one run (ConfigError).
 std::string html_report(std::span<const RunData> runs);
-/// The sentence at the top: what was reached, in what time, and what the network cost.
+/// What stands at the top: what was reached, in what time, and what the network cost; one line a
+/// run.
 std::string verdict(std::span<const RunData> runs);
 /// Reads the run and writes report.html into its folder; returns the path.
 std::string write_report(const std::string& run_folder);

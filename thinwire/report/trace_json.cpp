@@ -120,8 +120,6 @@ std::string_view to_string(TraceClock clock) {
   return clock == TraceClock::measured ? "measured" : "virtual";
 }
 
-std::string_view to_string(OpKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
-
 std::string trace_header_line(TraceClock clock) {
   return Json{{"trace", 1}, {"clock", to_string(clock)}}.dump() + '\n';
 }

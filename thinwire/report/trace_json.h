@@ -26,7 +26,6 @@ struct TraceFile {
   TraceClock clock = TraceClock::measured;
 };
 
-std::string_view to_string(OpKind kind);  ///< "forward", "backward", "update", "exchange"
 
 /// Names an event for people, for example "exchange 3"; the default uses kind and index.
 using EventName = std::function<std::string(const Event&)>;

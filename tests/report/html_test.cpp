@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page's text, and the page in a real browser where there is one.
+#include "thinwire/report/html.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include "tests/report/sample_run.h"
+#include "tests/report/scratch.h"
+#include "tests/support/watchdog.h"
+#include "thinwire/core/error.h"
+#include "thinwire/report/figures.h"
+
+namespace thinwire {
+namespace {
+
+using test::Scratch;
+using test::write_sample_run;
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string page_of(const std::string& run) {
+  const RunData data = read_run(run);
+  return html_report(std::span(&data, 1));
+}
+
+std::string without_scripts(std::string page) {
+  for (std::size_t begin = 0; (begin = page.find("<script")) != std::string::npos;)
+    page.erase(begin, page.find("</script>", begin) + 9 - begin);
+  return page;
+}
+
+TEST(Html, VerdictSaysWhatWasReachedAndWhatTheNetworkCost) {
+  const Scratch scratch;
+  const RunData run = read_run(write_sample_run(scratch.path()));
+  EXPECT_EQ(verdict(std::span(&run, 1)),
+            "Reached 91.2 % test accuracy in 938 steps and 1 min 51 s. A step takes 119 ms on 2 "
+            "ranks over tcp; 14 ms "
+            "of it (12 %) waits for the network, so that a free network would make it at most 1.13 "
+            "times as fast.");
+}
+
+TEST(Html, VerdictOfUnfinishedDivergedAndEmptyRuns) {
+  RunData run;
+  run.info.name = "x";
+  EXPECT_EQ(verdict(std::span(&run, 1)), "Not finished.");
+  run.info.status = "interrupted";
+  run.metrics = {{.step = 5, .time_s = 2.0, .loss = 1.5}};
+  EXPECT_EQ(verdict(std::span(&run, 1)), "Interrupted after 5 steps and 2 s, at a loss of 1.5000.");
+  run.metrics.push_back({.step = 6, .loss = std::nan("")});
+  EXPECT_EQ(verdict(std::span(&run, 1)), "Diverged: from step 6 on, the loss is not a number.");
+  EXPECT_THROW(verdict({}), ConfigError);
+  EXPECT_THROW(html_report({}), ConfigError);
+  EXPECT_TRUE(contains(html_report(std::span(&run, 1)), "Diverged"));
+}
+
+TEST(Html, VerdictComparesAgainstTheFirst) {
+  const Scratch scratch;
+  const std::vector<RunData> runs = {
+      read_run(write_sample_run(scratch.path())),
+      read_run(write_sample_run(scratch.path(), {.name = "topk",
+                                                 .compute_s = 0.1042,
+                                                 .exposed_s = 0.007,
+                                                 .bytes_per_step = 0.169e6,
+                                                 .final_accuracy = 0.905}))};
+  EXPECT_TRUE(
+      contains(verdict(runs),
+               "\ntopk: step time 0.94, exposed communication 0.50, bytes sent 0.10 times the "
+               "first run's; test accuracy 0.7 points lower."))
+      << verdict(runs);
+}
+
+TEST(Html, FiguresMissingFromTheSummaryComeFromTheMetrics) {
+  const Scratch scratch;
+  RunData run = read_run(write_sample_run(scratch.path()));
+  run.info.summary = {};
+  const RunSummary known = known_summary(run);
+  EXPECT_NEAR(known.test_accuracy.value(), 0.912, 0.001);
+  EXPECT_EQ(known.steps, 938);
+  EXPECT_NEAR(known.step_s.value(), 0.119, 0.002);
+  EXPECT_NEAR(known.wire_bytes_per_step.value(), 1.69e6, 1);
+}
+
+TEST(Html, EveryFigureStandsInThePageWithoutItsScript) {
+  const Scratch scratch;
+  const std::string page = without_scripts(page_of(write_sample_run(scratch.path())));
+  for (const char* part :
+       {"91.2 %", "119 ms", "104 ms", "14 ms", "12 % of a step", "1.69 MB", "1,085 /s", "cubic",
+        "tcp", "Ranks", "fashion-mnist", "optimizer.learning_rate", "0.05", "2.13.0", "g++|clang",
+        "thinwire train demo.toml model.name=cnn 'note=it'\\''s a test' --ranks 2"}) {
+    const std::string text = part;
+    const auto bar = text.find('|');
+    EXPECT_TRUE(contains(page, text.substr(0, bar)) ||
+                (bar != std::string::npos && contains(page, text.substr(bar + 1))))
+        << part;
+  }
+}
+
+TEST(Html, NothingIsFetchedFromAnywhere) {
+  const Scratch scratch;
+  const std::string page = page_of(write_sample_run(scratch.path()));
+  EXPECT_TRUE(contains(page, "default-src 'none'"));
+  const std::string frame = without_scripts(page);
+  for (const char* part : {"src=", "http:", "https:", "@import", "url("})
+    EXPECT_FALSE(contains(frame, part)) << part;
+  EXPECT_FALSE(std::regex_search(page, std::regex("<script[^>]*src")));
+}
+
+TEST(Html, TextsOfARunCannotBecomeMarkup) {
+  const Scratch scratch;
+  const std::string path = write_sample_run(scratch.path());
+  RunData run = read_run(path);
+  run.info.name = "<img src=x onerror=alert(1)>";
+  run.info.setup.model = "</script><script>alert(2)</script>";
+  run.info.configuration["<b>"] = "\"&";
+  run.info.command = {"</pre><script>"};
+  run.problems = {"<i>"};
+  const std::string page = html_report(std::span(&run, 1));
+  for (const char* part : {"<img", "<script>alert", "<b>\"", "</pre><script>", "<i>:", "<p><i>"})
+    EXPECT_FALSE(contains(page, part)) << part;
+  EXPECT_TRUE(contains(page, "\\u003cimg src=x"));
+}
+
+TEST(Html, LongRunsStaySmall) {
+  const Scratch scratch;
+  RunData run = read_run(write_sample_run(scratch.path(), {.steps = 20}));
+  run.metrics.clear();
+  for (int step = 1; step <= 200000; ++step)
+    run.metrics.push_back({.step = step, .loss = 1.0, .step_s = 0.1});
+  EXPECT_LT(html_report(std::span(&run, 1)).size(), 1'000'000U);
+}
+
+// The browser
+// ------------------------------------------------------------------------------------------------------
+
+std::string browser() {
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
+    if (std::system(("command -v " + std::string(name) + " >/dev/null 2>&1").c_str()) == 0)
+      return name;
+  return "";
+}
+
+std::string rendered(const std::string& page, const Scratch& scratch, const char* window) {
+  const std::string command =
+      "timeout 60 " + browser() +
+      " --headless --no-sandbox --disable-gpu --user-data-dir=" + scratch.file("profile") +
+      " --window-size=" + window + " --virtual-time-budget=4000 --dump-dom 'file://" + page +
+      "' 2>/dev/null";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  std::string out;
+  std::array<char, 65536> part{};
+  for (std::size_t n = 0; (n = std::fread(part.data(), 1, part.size(), pipe)) > 0;)
+    out.append(part.data(), n);
+  pclose(pipe);
+  return out;
+}
+
+int count_of(const std::string& dom, const std::string& attribute) {
+  std::smatch match;
+  if (!std::regex_search(dom, match, std::regex(attribute + "=\"([0-9]+)\""))) return -1;
+  return std::stoi(match[1]);
+}
+
+int matches(const std::string& dom, const std::string& pattern) {
+  const std::regex regex(pattern);
+  return static_cast<int>(std::distance(std::sregex_iterator(dom.begin(), dom.end(), regex), {}));
+}
+
+TEST(HtmlInBrowser, DrawsCurvesAndTimelineAtDesktopAndPhoneWidth) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium here";
+  const test::Watchdog watchdog("", 150);
+  const Scratch scratch;
+  const std::string path = write_report(write_sample_run(scratch.path()));
+  for (const char* window : {"1280,2000", "390,2000"}) {
+    const std::string dom = rendered(path, scratch, window);
+    ASSERT_TRUE(contains(dom, "data-ready=\"true\""))
+        << window << ": the page's script did not end";
+    EXPECT_EQ(matches(dom, "data-points=\"[1-9]"), 3) << window;  // loss, accuracy, step time
+    EXPECT_GE(count_of(dom, "data-points"), 400) << window;       // training and test points
+    EXPECT_EQ(count_of(dom, "data-bars"), 2 * (8 + 8 + 1 + 4))
+        << window;  // two ranks' events of the step
+    EXPECT_EQ(matches(dom, "<option "), 6) << window;
+    EXPECT_TRUE(std::regex_search(dom, std::regex("class=\"exposed\""))) << window;
+    EXPECT_EQ(matches(dom, "<tr><td>[01]</td><td>[0-3]</td>"), 8)
+        << window;  // the exchanges as a table
+  }
+}
+
+TEST(HtmlInBrowser, DrawsRunsSideBySide) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium here";
+  const test::Watchdog watchdog("", 100);
+  const Scratch scratch;
+  std::vector<RunData> runs = {
+      read_run(write_sample_run(scratch.path())),
+      read_run(write_sample_run(scratch.path(), {.name = "other", .ranks = 1}))};
+  runs[1].metrics.clear();  // a run without metrics does not disturb the others
+  write_text(scratch.file("many.html"), html_report(runs));
+  const std::string dom = rendered(scratch.file("many.html"), scratch, "1280,2000");
+  ASSERT_TRUE(contains(dom, "data-ready=\"true\""));
+  EXPECT_EQ(matches(dom, "data-points=\"[1-9]"), 3);
+  EXPECT_EQ(matches(dom, "data-bars=\"[1-9]"), 2);
+}
+
+TEST(HtmlInBrowser, RunsWithoutMetricsOrTraceStillRender) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium here";
+  const test::Watchdog watchdog("", 100);
+  const Scratch scratch;
+  const std::string path = write_report(RunFolder::create(scratch.path(), "empty").path());
+  EXPECT_TRUE(contains(rendered(path, scratch, "1280,800"), "data-ready=\"true\""));
+}
+
+}  // namespace
+}  // namespace thinwire

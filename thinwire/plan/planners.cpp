@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thinwire/plan/planners.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "thinwire/core/error.h"
+
+namespace thinwire {
+
+#define TW_PLUGIN(name) void register_##name(GroupRegistry& registry);
+#include "builtin_plan_grouping.inc"
+#undef TW_PLUGIN
+
+const GroupRegistry& groupings() {
+  static const GroupRegistry registry = [] {
+    GroupRegistry out("grouping");
+#define TW_PLUGIN(name) register_##name(out);
+#include "builtin_plan_grouping.inc"
+#undef TW_PLUGIN
+    return out;
+  }();
+  return registry;
+}
+
+std::string grouping_fault(const Grouping& grouping, const std::vector<TensorDesc>& tensors) {
+  std::vector<std::vector<Slice>> found(tensors.size());
+  for (std::size_t b = 0; b < grouping.size(); ++b) {
+    const auto& slices = grouping[b].slices;
+    if (slices.empty()) return fmt::format("bucket {} has no slices", b);
+    for (const auto& slice : slices) {
+      if (slice.tensor < 0 || slice.tensor >= static_cast<int>(tensors.size()))
+        return fmt::format("bucket {}: tensor must be in [0, {}), got {}", b, tensors.size(),
+                           slice.tensor);
+      const auto& tensor = tensors[static_cast<std::size_t>(slice.tensor)];
+      const auto& first = tensors[static_cast<std::size_t>(slices[0].tensor)];
+      if (slice.begin < 0 || slice.end < slice.begin || slice.end > elements(tensor))
+        return fmt::format("bucket {}: [{}, {}) is no part of tensor {} ('{}') of {} elements", b,
+                           slice.begin, slice.end, slice.tensor, tensor.name, elements(tensor));
+      if (tensor.dtype != first.dtype)
+        return fmt::format("bucket {} mixes {} ('{}') and {} ('{}')", b, to_string(first.dtype),
+                           first.name, to_string(tensor.dtype), tensor.name);
+      found[static_cast<std::size_t>(slice.tensor)].push_back(slice);
+    }
+  }
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    auto& slices = found[t];
+    std::sort(slices.begin(), slices.end(),
+              [](const Slice& a, const Slice& b) { return a.begin < b.begin; });
+    std::int64_t at = 0;
+    for (const auto& slice : slices) {
+      if (slice.begin > at) break;
+      if (slice.begin < at && slice.begin < slice.end)
+        return fmt::format("element {} of tensor {} ('{}') stands in two buckets", slice.begin, t,
+                           tensors[t].name);
+      at = slice.end;
+    }
+    if (at < elements(tensors[t]))
+      return fmt::format("element {} of tensor {} ('{}') stands in no bucket", at, t,
+                         tensors[t].name);
+  }
+  return "";
+}
+
+Grouping make_grouping(const Spec& spec, const GroupInput& input) {
+  validate(input.profile);
+  validate(input.cluster);
+  Grouping out = groupings().find(spec.name).make(input, spec);
+  // A planner's own bug, never bad input: the user can do nothing about it.
+  if (const auto why = grouping_fault(out, input.profile.params); !why.empty())
+    throw std::logic_error(fmt::format("internal error: grouping '{}': {}", to_string(spec), why));
+  return out;
+}
+
+AffineCost all_reduce_cost(const Cluster& cluster) {
+  AffineCost out;
+  const auto links = cluster.links.find("all_reduce");
+  for (std::size_t level = 0; level < cluster.ranks_per_level.size(); ++level) {
+    if (cluster.ranks_per_level[level] <= 1) continue;
+    const Link& link = links->second.at(level);
+    out.start_s += link.latency_s;
+    out.per_byte_s += 1 / link.bytes_per_s;
+  }
+  return out;
+}
+
+double payload_bytes(const Bucket& bucket, const GroupInput& input) {
+  if (input.payload) return static_cast<double>(input.payload(bucket));
+  Bytes dense = 0;
+  for (const auto& slice : bucket.slices)
+    dense += (slice.end - slice.begin) *
+             dtype_bytes(input.profile.params[static_cast<std::size_t>(slice.tensor)].dtype);
+  return dense == 0 ? 0 : input.fixed_bytes + input.bytes_per_byte * static_cast<double>(dense);
+}
+
+Bucket whole_tensors(const std::vector<int>& tensors, const std::vector<TensorDesc>& descs) {
+  Bucket out;
+  for (const int tensor : tensors)
+    out.slices.push_back({tensor, 0, elements(descs[static_cast<std::size_t>(tensor)])});
+  return out;
+}
+
+std::vector<Seconds> slowest_ready_times(const GroupInput& input) {
+  auto ready = ready_times(input.profile);
+  const auto& speed = input.cluster.speed;
+  if (!speed.empty()) {
+    const double slowest = *std::min_element(speed.begin(), speed.end());
+    for (auto& seconds : ready) seconds /= slowest;
+  }
+  return ready;
+}
+
+Seconds predict_step_s(const Grouping& grouping, const GroupInput& input) {
+  const auto ready = slowest_ready_times(input);
+  const auto cost = all_reduce_cost(input.cluster);
+  Seconds now = 0;
+  for (const auto& bucket : grouping) {
+    for (const auto& slice : bucket.slices)
+      now = std::max(now, ready[static_cast<std::size_t>(slice.tensor)]);
+    now += cost(payload_bytes(bucket, input));
+  }
+  return std::max(now, *std::max_element(ready.begin(), ready.end()));
+}
+
+}  // namespace thinwire
