@@ -21,6 +21,9 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (int n = 1; n <= 9; ++n) out.push_back({"local", n, n == 3});
   out.push_back({"none", 1, true});
+  for (const char* chain : {"record|local", "throttle{rate=10gbit}|local", "fault|local",
+                            "record|throttle{latency_ms=0.1}|fault|local"})
+    for (const int n : {1, 3}) out.push_back({chain, n});
   return out;
 }
 

@@ -50,6 +50,7 @@ void Pending::fail(std::exception_ptr error) {
     std::lock_guard lock(mutex_);
     if (done_.load(std::memory_order_relaxed)) return;
     error_ = std::move(error);
+    ended_ = Clock::now();
     done_.store(true, std::memory_order_release);
   }
   changed_.notify_all();

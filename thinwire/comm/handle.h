@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "thinwire/core/types.h"
 
@@ -24,6 +25,7 @@ class Pending {
   void complete();  ///< idempotent; the first of complete and fail wins
   void fail(std::exception_ptr error);
   bool done() const { return done_.load(std::memory_order_acquire); }
+  Deadline ended() const { return ended_; }  ///< when it was completed or failed; once done()
 
  protected:
   /// The wait ran past its deadline: says who is missing, tells the group, and returns the error to
@@ -40,7 +42,7 @@ class Pending {
   std::condition_variable changed_;
   std::atomic<bool> done_{true};
   std::exception_ptr error_;
-  Deadline deadline_{}, started_{};
+  Deadline deadline_{}, started_{}, ended_{};
 };
 
 /// A small value; copies share the result. A default-made handle is complete. Dropping it does not
@@ -54,6 +56,10 @@ class Handle {
   void wait() const;
   void wait_until(Deadline deadline) const;
   bool ready() const { return !pending_ || pending_->done(); }
+  /// When the result was there, for traces; once ready(). Nothing: at once, when it was called.
+  std::optional<Deadline> ended() const {
+    return pending_ ? std::optional(pending_->ended()) : std::nullopt;
+  }
 
  private:
   std::shared_ptr<Pending> pending_;

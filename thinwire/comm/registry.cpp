@@ -16,6 +16,9 @@ const Registry<CommFactory>& transports() {
 const Registry<DecoratorFactory>& comm_decorators() {
   static const Registry<DecoratorFactory> registry = [] {
     Registry<DecoratorFactory> r("decorator of a transport");
+    register_record(r);
+    register_throttle(r);
+    register_fault(r);
     return r;
   }();
   return registry;

@@ -10,6 +10,9 @@
 namespace thinwire {
 
 void register_local(Registry<CommFactory>& registry);  // also `none`
+void register_record(Registry<DecoratorFactory>& registry);
+void register_throttle(Registry<DecoratorFactory>& registry);
+void register_fault(Registry<DecoratorFactory>& registry);
 
 /// Wraps `comm` in the decorators of the chain; the first is the outermost.
 std::unique_ptr<Comm> decorate(std::span<const Spec> chain, std::unique_ptr<Comm> comm);

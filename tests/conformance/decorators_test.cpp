@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the decorators add: a log, a virtual link, faults.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <thread>
+
+#include "tests/support/expect_throw.h"
+#include "tests/support/ranks.h"
+#include "tests/support/watchdog.h"
+#include "thinwire/comm/fault.h"
+#include "thinwire/comm/membership.h"
+#include "thinwire/comm/record.h"
+#include "thinwire/core/error.h"
+
+namespace thinwire::test {
+namespace {
+
+Seconds since(Deadline start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Handle reduce(Comm& comm, std::vector<float>& data, MessageId id) {
+  return comm.all_reduce(id, {data.data(), static_cast<std::int64_t>(data.size()), DType::f32},
+                         Combine::mean);
+}
+
+TEST(Record, KeepsOrderBytesAndTimes) {
+  const Watchdog watchdog("record");
+  auto comms = make_local(2, 20, "record|local");
+  ranks_as_threads(2, [&](Rank rank) {
+    Comm& comm = *comms[static_cast<std::size_t>(rank)];
+    std::vector<float> a(100), b(10);
+    const Handle first = reduce(comm, a, {3, 7}), second = reduce(comm, b, {1, 7});
+    second.wait();
+    first.wait();
+    comm.barrier("end");
+    const auto log = call_log(comm);
+    ASSERT_NE(log, nullptr);
+    const auto calls = log->calls();
+    ASSERT_EQ(calls.size(), 3u);
+    EXPECT_EQ(calls[0].id, (MessageId{3, 7}));
+    EXPECT_EQ(calls[1].id, (MessageId{1, 7}));
+    EXPECT_EQ(calls[2].kind, CallKind::barrier);
+    EXPECT_EQ(calls[0].payload_bytes, 400);
+    EXPECT_EQ(calls[0].sent_bytes, 400);  // 2P(n-1)/n
+    EXPECT_EQ(log->payload_bytes(), 440);
+    EXPECT_EQ(log->count(CallKind::all_reduce, 3), 1);
+    EXPECT_EQ(log->count(CallKind::all_reduce, 3, 8), 0);
+    for (const auto& call : calls) {
+      ASSERT_TRUE(call.ended);
+      EXPECT_GE(*call.ended, call.started);
+    }
+    log->clear();
+    EXPECT_EQ(log->total(), 0);
+    reduce(comm, b, {1, 8}).wait();
+    EXPECT_EQ(log->calls().at(0).id.step, 8);
+  });
+}
+
+TEST(Record, TheEndIsTheTransportsAndNotTheWaiters) {
+  const Watchdog watchdog("record end");
+  auto comms = make_local(2, 20, "record|local");
+  std::vector<float> a(10), b(10);
+  const Handle first = reduce(*comms[0], a, {0, 0});
+  EXPECT_FALSE(call_log(*comms[0])->calls()[0].ended);
+  reduce(*comms[1], b, {0, 0}).wait();
+  const auto end = Clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  first.wait();
+  EXPECT_LE(*call_log(*comms[0])->calls()[0].ended, end);
+}
+
+TEST(Record, KeepsTheLastOnes) {
+  auto comms = make_local(1, 20, "record{calls=4}|local");
+  std::vector<float> a(1);
+  for (int step = 0; step < 10; ++step) reduce(*comms[0], a, {0, step}).wait();
+  const auto calls = call_log(*comms[0])->calls();
+  ASSERT_EQ(calls.size(), 4u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(calls[static_cast<std::size_t>(i)].id.step, 6 + i);
+  EXPECT_EQ(call_log(*comms[0])->total(), 10);
+  auto plain = make_local(1);
+  EXPECT_EQ(call_log(*plain[0]), nullptr);
+}
+
+TEST(Throttle, CallsShareTheLinkOneAfterTheOther) {
+  const Watchdog watchdog("throttle");
+  auto comms = make_local(2, 20, "throttle{rate=80mbit,latency_ms=20}|local");  // 10 MB/s
+  ranks_as_threads(2, [&](Rank rank) {
+    Comm& comm = *comms[static_cast<std::size_t>(rank)];
+    comm.barrier("start");
+    std::vector<float> a(100000), b(100000);  // 400 kB: 40 ms each
+    const auto start = Clock::now();
+    const Handle first = reduce(comm, a, {0, 0}), second = reduce(comm, b, {1, 0});
+    EXPECT_LT(since(start), 0.03) << "the calls must return at once";
+    EXPECT_FALSE(first.ready());
+    first.wait();
+    EXPECT_GE(since(start), 0.058);
+    EXPECT_LT(since(start), 0.090);
+    second.wait();
+    EXPECT_GE(since(start), 0.098);  // latency is not paid twice
+    EXPECT_LT(since(start), 0.135);
+  });
+}
+
+TEST(Throttle, WaitingCostsNoProcessorTime) {
+  const Watchdog watchdog("throttle cpu");
+  auto comms = make_local(2, 20, "throttle{call_ms=500}|local");
+  const auto cpu = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+  };
+  const double before = cpu();
+  ranks_as_threads(2, [&](Rank rank) {
+    std::vector<float> a(10);
+    reduce(*comms[static_cast<std::size_t>(rank)], a, {0, 0}).wait();
+  });
+  EXPECT_LT(cpu() - before, 0.05);
+}
+
+TEST(Throttle, ErrorsComeThrough) {
+  const Watchdog watchdog("throttle errors");
+  auto comms = make_local(2, 60, "throttle{call_ms=10}|local");
+  const auto start = Clock::now();
+  const auto errors = errors_of_ranks(2, [&](Rank rank) {
+    std::vector<float> a(rank == 0 ? 1000 : 999);
+    reduce(*comms[static_cast<std::size_t>(rank)], a, {0, 0}).wait();
+  });
+  EXPECT_LT(since(start), 1);
+  for (const auto& error : errors)
+    EXPECT_NE(text_of(error).find("3996"), std::string::npos) << text_of(error);
+}
+
+TEST(Throttle, DeadlineNamesTheMissing) {
+  const Watchdog watchdog("throttle deadline");
+  auto comms = make_local(2, 0.3, "throttle{rate=1gbit}|local");
+  std::vector<float> a(10);
+  TW_EXPECT_THROW(reduce(*comms[0], a, {5, 1}).wait(), CommError, "rank 1 (missing");
+}
+
+TEST(Throttle, RefusesNonsense) {
+  TW_EXPECT_THROW(make_local(1, 1, "throttle{rate=fast}|local"), ConfigError, "fast");
+  TW_EXPECT_THROW(make_local(1, 1, "throttle{rat=1gbit}|local"), ConfigError, "rat");
+  TW_EXPECT_THROW(make_local(1, 1, "throttle{call_ms=-1}|local"), ConfigError, "call_ms");
+}
+
+TEST(Fault, DroppedCallIsTheMissingOne) {
+  const Watchdog watchdog("drop");
+  auto comms = make_local(3, 0.5, "fault{action=drop,rank=1,call=2}|local");
+  const auto errors = errors_of_ranks(3, [&](Rank rank) {
+    std::vector<float> a(10);
+    for (int step = 0; step < 4; ++step)
+      reduce(*comms[static_cast<std::size_t>(rank)], a, {0, step}).wait();
+  });
+  for (const auto& error : errors)
+    for (const char* word : {"CommError", "rank 1", "step 2"})
+      EXPECT_NE(text_of(error).find(word), std::string::npos) << text_of(error);
+}
+
+TEST(Fault, DeathEndsTheOthersAtOnce) {
+  const Watchdog watchdog("die");
+  auto comms = make_local(3, 60, "fault|local");
+  fault_control(*comms[2])->arm({.action = FaultAction::die, .step = 3});
+  const auto start = Clock::now();
+  const auto errors = errors_of_ranks(3, [&](Rank rank) {
+    std::vector<float> a(10);
+    for (int step = 0; step < 6; ++step)
+      reduce(*comms[static_cast<std::size_t>(rank)], a, {0, step}).wait();
+  });
+  EXPECT_LT(since(start), 1);
+  for (const auto& error : errors)
+    for (const char* word : {"CommError", "rank 2 died", "step 3"})
+      EXPECT_NE(text_of(error).find(word), std::string::npos) << text_of(error);
+  EXPECT_EQ(fault_control(*comms[2])->calls(), 4);
+}
+
+TEST(Fault, CorruptTurnsOneBitAndDelayIsLate) {
+  const Watchdog watchdog("corrupt");
+  auto comms = make_local(2, 20, "fault{action=delay,delay_ms=60,rank=1,call=0}|local");
+  fault_control(*comms[0])->arm({.action = FaultAction::corrupt, .exchange = 4});
+  const auto start = Clock::now();
+  ranks_as_threads(2, [&](Rank rank) {
+    std::vector<std::int32_t> a(5, 8);
+    const Buffer buffer{a.data(), 5, DType::i32};
+    Comm& comm = *comms[static_cast<std::size_t>(rank)];
+    comm.all_reduce({3, 0}, buffer, Combine::sum).wait();
+    EXPECT_GE(since(start), 0.055);
+    EXPECT_EQ(a, std::vector<std::int32_t>(5, 16));
+    comm.all_reduce({4, 0}, buffer, Combine::sum).wait();
+    EXPECT_EQ(a, (std::vector<std::int32_t>{32, 32, 33, 32, 32}));
+  });
+}
+
+TEST(Fault, KillEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        auto comms = make_local(1, 20, "fault{action=kill,call=1}|local");
+        std::vector<float> a(10);
+        for (int step = 0; step < 3; ++step) reduce(*comms[0], a, {0, step}).wait();
+      },
+      ::testing::KilledBySignal(SIGKILL), "");
+  TW_EXPECT_THROW(make_local(1, 1, "fault{action=explode}|local"), ConfigError, "explode");
+}
+
+TEST(MakeComm, NamesWhatItDoesNotKnow) {
+  TW_EXPECT_THROW(make_comm("lokal", {}), ConfigError, "local");
+  TW_EXPECT_THROW(make_comm("recrod|none", {}), ConfigError, "record");
+  const auto comm = make_comm("record|throttle{rate=1gbit}|none", {});
+  EXPECT_EQ(comm->caps().name, "none");
+  EXPECT_NE(call_log(*comm), nullptr);
+}
+
+}  // namespace
+}  // namespace thinwire::test
