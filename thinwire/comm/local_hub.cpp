@@ -19,8 +19,13 @@ std::exception_ptr LocalPending::expired(Seconds waited_s) {
 LocalHub::LocalHub(std::vector<Rank> world, Seconds timeout_s)
     : world_(std::move(world)), timeout_s_(timeout_s), next_(world_.size()), gone_(world_.size()) {}
 
-void LocalHub::refuse_if_over(const Signature& signature) const {
-  if (over_) std::rethrow_exception(error_of(*over_, describe(signature.kind, signature.id)));
+void LocalHub::claim(Rank at_fault, const std::string& wrong) {
+  if (!over_ && !wrong.empty()) over_ = Fault{at_fault, wrong};
+}
+
+// The caller's own membership hears of it first, so that what it says and what is thrown agree.
+void LocalHub::refuse(const Fault& fault, const Signature& signature, Membership& group) {
+  std::rethrow_exception(error_of(group.fail(fault), describe(signature.kind, signature.id)));
 }
 
 LocalCall* LocalHub::find(std::int64_t sequence) {
@@ -107,8 +112,11 @@ Handle LocalHub::collective(Rank rank, const std::shared_ptr<LocalHub>& self,
   LocalCall* last = nullptr;
   std::string wrong;
   {
-    std::lock_guard lock(mutex_);
-    refuse_if_over(part.signature);
+    std::unique_lock lock(mutex_);
+    if (const auto over = over_) {
+      lock.unlock();
+      refuse(*over, part.signature, *group);
+    }
     const std::int64_t sequence = next_[static_cast<std::size_t>(rank)]++;
     LocalCall& call = find_or_start(sequence);
     pending = take(self, group, pool, rank, part.signature, sequence);
@@ -127,6 +135,7 @@ Handle LocalHub::collective(Rank rank, const std::shared_ptr<LocalHub>& self,
       call.running = wrong.empty();
       if (call.running) last = &call;
     }
+    claim(-1, wrong);
   }
   if (!wrong.empty()) group->fail({-1, wrong});  // ends every call that waits here, this one too
   if (!last) return Handle(std::move(pending));
@@ -165,16 +174,17 @@ void LocalHub::end(Rank rank, const Fault& fault) {
 
 std::exception_ptr LocalHub::expired(Rank rank, const Signature& signature, std::int64_t sequence,
                                      Membership& group, Seconds waited_s) {
-  std::string who;
+  std::optional<Fault> fault;
   {
     std::lock_guard lock(mutex_);
     const LocalCall* call = sequence < 0 ? nullptr : find(sequence);
-    if (!call || !call->running) who = missing(rank, signature, sequence, group);
+    if (!call || !call->running) {
+      claim(-1, fmt::format("rank {} (local) waited {:.1f} s for {} in {}", world(rank), waited_s,
+                            missing(rank, signature, sequence, group), describe(signature)));
+      fault = over_;
+    }
   }
-  Fault fault;
-  if (!who.empty())
-    fault = group.fail({-1, fmt::format("rank {} (local) waited {:.1f} s for {} in {}", world(rank),
-                                        waited_s, who, describe(signature))});
+  if (fault) fault = group.fail(*fault);
   // The memory of the call must be the caller's own again when the wait ends: a call that has all
   // its ranks by now finishes, and its result wins.
   std::unique_lock lock(mutex_);
@@ -182,7 +192,7 @@ std::exception_ptr LocalHub::expired(Rank rank, const Signature& signature, std:
     const LocalCall* call = sequence < 0 ? nullptr : find(sequence);
     return !call || !call->running;
   });
-  return who.empty() ? nullptr : error_of(fault, describe(signature.kind, signature.id));
+  return fault ? error_of(*fault, describe(signature.kind, signature.id)) : nullptr;
 }
 
 std::string LocalHub::missing(Rank rank, const Signature& signature, std::int64_t sequence,
@@ -230,6 +240,7 @@ void LocalHub::leave(Rank rank, Membership& group) {
       if (send.to == rank && !send.copied && wrong.empty())
         wrong = fmt::format("rank {} left the group before its {}", world(rank),
                             describe(CallKind::recv, send.id));
+    claim(world(rank), wrong);
   }
   if (!wrong.empty()) group.fail({world(rank), wrong});
 }

@@ -99,7 +99,10 @@ class LocalHub {
   std::shared_ptr<LocalHub> child(std::int64_t nth, int color, const std::vector<Rank>& members);
 
  private:
-  void refuse_if_over(const Signature& signature) const;
+  /// With the mutex held: what is wrong ends the group, unless something did before.
+  void claim(Rank at_fault, const std::string& wrong);
+  [[noreturn]] static void refuse(const Fault& fault, const Signature& signature,
+                                  Membership& group);
   LocalCall& find_or_start(std::int64_t sequence);
   LocalCall* find(std::int64_t sequence);
   std::string trouble(const LocalCall& call, Rank rank, const LocalPart& part,

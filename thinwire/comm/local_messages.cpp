@@ -52,8 +52,11 @@ Handle LocalHub::message(Rank rank, const std::shared_ptr<LocalHub>& self,
   std::shared_ptr<LocalPending> pending;
   std::string wrong;
   {
-    std::lock_guard lock(mutex_);
-    refuse_if_over(signature);
+    std::unique_lock lock(mutex_);
+    if (const auto over = over_) {
+      lock.unlock();
+      refuse(*over, signature, *group);
+    }
     pending = take(self, group, pool, rank, signature, -1);
     message.pending = pending;
     auto& waiting = sending ? recvs_ : sends_;
@@ -82,6 +85,7 @@ Handle LocalHub::message(Rank rank, const std::shared_ptr<LocalHub>& self,
       pending->complete();
     }
     (sending ? sends_ : recvs_).push_back(std::move(message));
+    claim(-1, wrong);
   }
   if (!wrong.empty()) group->fail({-1, wrong});
   return Handle(std::move(pending));
