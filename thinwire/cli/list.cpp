@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "thinwire/cli/verbs.h"
+#include "thinwire/comm/comm.h"
 #include "thinwire/plan/planners.h"
 
 namespace thinwire::cli {
@@ -19,6 +20,8 @@ struct Options {
 std::vector<ListRow> all_rows() {
   std::vector<ListRow> rows;
   append_rows(rows, "grouping", groupings());
+  append_rows(rows, "transport", transports());
+  append_rows(rows, "decorator", comm_decorators());
   return rows;
 }
 
