@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels. A codec turns a tensor into a payload and back; it never communicates. If ranks must agree on
-// something first (a scale, a mask, a basis) it proposes a small tensor, which the exchanger reduces.
+// What travels. A codec turns a tensor into a payload and back; it never communicates. If ranks
+// must agree on something first (a scale, a mask, a basis) it proposes a small tensor, which the
+// exchanger reduces.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -46,11 +47,13 @@ struct Slot {
 enum class Write : std::uint8_t { set, add };
 
 struct CodecTraits {
-  bool summable = false;    ///< decode of the sum of payloads is the sum of decodes: the transport may add them
-  bool fixed_size = true;   ///< payload bytes depend on the shape alone
+  bool summable =
+      false;  ///< decode of the sum of payloads is the sum of decodes: the transport may add them
+  bool fixed_size = true;  ///< payload bytes depend on the shape alone
   bool unbiased = false;
-  bool identity = false;    ///< the payload is the input itself: exchanged in place, without a copy
-  double contraction = 0;   ///< delta in ||x - decode(encode(x))||^2 <= (1 - delta) ||x||^2; 0: none declared
+  bool identity = false;  ///< the payload is the input itself: exchanged in place, without a copy
+  double contraction =
+      0;  ///< delta in ||x - decode(encode(x))||^2 <= (1 - delta) ||x||^2; 0: none declared
 };
 
 class Codec {
@@ -60,14 +63,22 @@ class Codec {
   virtual Bytes max_bytes() const = 0;
   virtual Payload encode(const Tensor& x, const Slot& slot) = 0;
   virtual void decode(const Payload& payload, Tensor& out, Write mode) const = 0;
-  virtual std::optional<Proposal> propose(const Tensor& x, const Slot& slot);      // default: nothing to agree on
-  virtual Payload reduce(std::span<const Payload> payloads, const Slot& slot);    // default: decode, sum, encode
-  virtual void commit(Payload& merged);                                           // same bytes on every rank
-  virtual void residual(const Tensor& x, const Payload& sent, Tensor& out) const;  // default: x - decode(sent)
+  virtual std::optional<Proposal> propose(const Tensor& x,
+                                          const Slot& slot);  // default: nothing to agree on
+  virtual Payload reduce(std::span<const Payload> payloads,
+                         const Slot& slot);  // default: decode, sum, encode
+  virtual void commit(Payload& merged);      // same bytes on every rank
+  virtual void residual(const Tensor& x, const Payload& sent,
+                        Tensor& out) const;  // default: x - decode(sent)
   virtual void visit_state(StateVisitor& visitor);
 };
-using CodecFactory = std::function<std::unique_ptr<Codec>(const Spec&, std::span<const TensorDesc>)>;
+using CodecFactory =
+    std::function<std::unique_ptr<Codec>(const Spec&, std::span<const TensorDesc>)>;
 using CodecRegistry = Registry<CodecFactory>;
+/// The codecs of this build and those added by add_codec.
 const CodecRegistry& codecs();
+/// A codec of the program's own, for the whole process. Call it before any engine is built, on all
+/// ranks.
+void add_codec(std::string name, CodecFactory make, std::string help);
 
 }  // namespace thinwire

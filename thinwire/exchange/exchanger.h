@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "thinwire/codec/codec.h"
@@ -15,7 +16,8 @@
 
 namespace thinwire {
 
-/// Collects trace events of one rank; a ring of fixed size, so that recording allocates nothing in a step.
+/// Collects trace events of one rank; a ring of fixed size, so that recording allocates nothing in
+/// a step.
 class Recorder {
  public:
   explicit Recorder(Rank rank, std::int64_t capacity = 1 << 16);
@@ -31,15 +33,26 @@ class Recorder {
 
 class Exchanger {
  public:
-  /// `world` and `recorder` outlive the exchanger. Collective: validates the plan, compares its digest on all ranks
-  /// (ConfigError with both digests and the first exchange that differs), splits one communicator a plan group.
+  /// `world` and `recorder` outlive the exchanger. Collective: validates the plan, compares its
+  /// digest on all ranks (ConfigError with both digests and the first exchange that differs),
+  /// splits one communicator a plan group.
   Exchanger(Comm& world, const Plan& plan, Recorder& recorder);
   ~Exchanger();
-  /// Starts exchange `exchange_id` on `data` (contiguous, host), in place: when the handle is done, data holds the
-  /// combined value. Exchanges of a step start in plan order. CommErrors name bucket and first tensor as well.
-  Handle start(int exchange_id, Tensor& data, const Slot& slot);
+  /// Starts exchange `exchange_id` on `data` (contiguous, host), in place: when wait() returns,
+  /// data holds the combined value. Exchanges of a step start in plan order. An identity form
+  /// without memories is sent in place.
+  void start(int exchange_id, Tensor& data, const Slot& slot);
+  /// Waits for the exchange started last under this id and adds its event to the recorder.
+  /// CommErrors name the bucket and its first tensor as well. Nothing in flight: returns at once.
+  void wait(int exchange_id);
+  /// Records the events of exchanges that have ended meanwhile; never waits.
+  void poll();
   const Plan& plan() const;
+  std::uint64_t plan_digest() const;
+  /// This rank's communicator of a plan group; ConfigError if it does not belong to it.
   Comm& group(int index);
+  /// "exchange 3 (bucket 2, first tensor 'fc1.weight')", for errors.
+  std::string describe_exchange(int exchange_id) const;
 
  private:
   struct Impl;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data-parallel engine: gradients leave from autograd hooks in the buckets of a plan while the
+// backward still runs, are averaged, and stand in .grad when backward() returns. DataParallel (C++,
+// Python) is a thin front of it.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "thinwire/comm/comm.h"
+#include "thinwire/core/notice.h"
+#include "thinwire/plan/plan.h"
+#include "thinwire/plan/trace.h"
+
+namespace thinwire {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+struct SyncOptions {
+  std::string grouping = "size_cap";  ///< spec of a grouping
+  std::string form = "none";          ///< chain of memories and a codec
+  std::string plan;                   ///< JSON text of a plan; empty: made from grouping and form
+  bool broadcast_buffers = true;      ///< rank 0's buffers before each training forward
+  std::vector<std::string> excluded;  ///< names of parameters and buffers that stay local
+  NoticeFn notice;                    ///< empty: thinwire::notice
+  std::function<void()>
+      after_first_sync;  ///< called between the first synchronisation and its check (fault tests)
+};
+
+struct StepStats {
+  std::int64_t step = -1;
+  Seconds compute_s = 0;    ///< from begin() to the end of the local backward
+  Seconds exposed_s = 0;    ///< blocked at the end of the backward
+  Bytes wire_bytes = 0;     ///< sent by this rank since the step before, headers included
+  Bytes payload_bytes = 0;  ///< of these, payload
+};
+
+/// One model on one rank. Everything marked collective is called by all ranks, in the same order.
+///
+/// A step: begin(), forward, mark() of the outputs, backward. The end of the outermost backward
+/// exchanges what is left and waits; its errors come out of backward(). Gradients are of the shape
+/// (*), dtype and strides of the parameters and live in buckets: .grad of one step is overwritten
+/// by the next.
+class GradientSync {
+ public:
+  /// Collective. Compares names, shapes, dtypes and order on all ranks (ConfigError, before any
+  /// data message), agrees on the plan, gives every rank the values of rank 0 and checks that they
+  /// arrived. Parameters are listed once even if they are shared; `world` outlives the engine.
+  GradientSync(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers, Comm& world,
+               SyncOptions options = {});
+  ~GradientSync();
+  GradientSync(const GradientSync&) = delete;
+  GradientSync& operator=(const GradientSync&) = delete;
+
+  /// Before a forward that a backward will follow. Collective: sends buffers, and agrees anew where
+  /// parameters have changed their dtype or have been frozen or unfrozen. Inside a backward
+  /// (recomputed segments) it does nothing.
+  void begin();
+  /// The module's outputs, so that a backward through them is seen even if it reaches no parameter.
+  void mark(std::span<at::Tensor* const> outputs);
+  /// Ends a step whose backward no output or parameter has shown (see docs/footguns.md). Otherwise
+  /// it does nothing.
+  void finish();
+
+  /// Off: backwards only add up (in .grad). The next backward with it on exchanges the whole sum.
+  /// Returns the former.
+  bool set_sync(bool on);
+  bool sync() const;
+
+  /// States this rank's samples of the coming step; gradients are of the mean over them.
+  /// Collective: where counts differ, ranks weigh by them. Counts for one exchange.
+  void set_samples(std::int64_t samples);
+  /// Samples of all ranks as stated last; waits for their counts. -1: none stated.
+  std::int64_t total_samples();
+  /// A step of a rank that has no batch left: takes part with weight 0 after set_samples(0).
+  void join_without_batch();
+
+  /// Replaces the buffers (by tensors of the same shapes and dtypes), where the module has made new
+  /// ones.
+  void set_buffers(std::vector<NamedTensor> buffers);
+
+  const StepStats& last_step() const;
+  std::int64_t step() const;  ///< exchanges so far: the number of the coming step
+  const Plan& plan() const;
+  std::uint64_t plan_digest() const;
+  Trace trace() const;
+  Comm& group();  ///< this engine's own communicator
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// While it lives, backwards only add up.
+class NoSync {
+ public:
+  explicit NoSync(GradientSync& sync) : sync_(sync), before_(sync.set_sync(false)) {}
+  ~NoSync() { sync_.set_sync(before_); }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  GradientSync& sync_;
+  bool before_;
+};
+
+}  // namespace thinwire

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of GradientSync; included by its sources alone.
+#pragma once
+#include <optional>
+#include <set>
+
+#include "thinwire/exchange/exchanger.h"
+#include "thinwire/train/buckets.h"
+#include "thinwire/train/gradient_sync.h"
+#include "thinwire/train/hooks.h"
+
+namespace thinwire {
+
+/// Buffers of one dtype, which travel in one message.
+struct BufferMessage {
+  at::Tensor flat;
+  std::vector<at::Tensor> slots;
+  std::vector<int> members;  ///< indices into the buffers
+};
+
+/// A parameter that is trained and exchanged. Tensor i of the plan.
+struct Trained {
+  std::string name;
+  at::Tensor tensor;
+  at::Tensor
+      kept;  ///< .grad of a parameter this backward has not touched, while its bucket travels
+  at::Tensor late;       ///< contributions that came after its bucket had started
+  int count = 0;         ///< contributions in this backward
+  int expected = 0;      ///< contributions to wait for before its bucket may start
+  int below = 0;         ///< backwards in a row with fewer than expected
+  bool touched = false;  ///< has contributed since the last exchange
+};
+
+struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl> {
+  Impl(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers, Comm& world,
+       SyncOptions options);
+
+  // gradient_sync.cpp: what is set up once, and again after a change
+  void set_up(const std::string& when);
+  Plan make_plan() const;
+  void check_plan_fits(const Plan& plan) const;
+  void first_synchronisation();
+  void broadcast_from_first(std::span<at::Tensor> tensors, std::int32_t part);
+  void prepare_buffers();
+  void send_buffers();
+  bool changed() const;
+  bool is_excluded(const std::string& name) const;
+
+  // gradient_sync_step.cpp: one step
+  void begin();
+  void contribution(int index, bool defined) override;
+  void reached() override;
+  void ended(bool nested) override;
+  void open();
+  void refuse_kind(const at::Tensor& grad, const Trained& one) const;
+  void into_slot(int index, at::Tensor& grad);
+  void keep_late(Trained& one, at::Tensor& grad);
+  void start_ready();
+  void start_bucket(int bucket);
+  void finish();
+  void finish_alone();
+  void exchange_rest();
+  void send_header();
+  void check_header() const;
+  void add_late();
+  void hand_out();
+  void report_unused();
+  void learn();
+  void close();
+  void remember_failure(const std::string& text);
+  double weight();
+  void state_samples(std::int64_t samples);
+  std::int64_t total_samples();
+  bool any_started() const { return next_bucket > 0; }
+
+  // header words of a rank
+  std::int64_t* header_of(int rank) {
+    return headers.data() + static_cast<std::size_t>(rank) * header_words;
+  }
+  const std::int64_t* header_of(int rank) const {
+    return headers.data() + static_cast<std::size_t>(rank) * header_words;
+  }
+  bool bit(int rank, std::size_t first_word, int index) const {
+    return (static_cast<std::uint64_t>(
+                header_of(rank)[first_word + static_cast<std::size_t>(index) / 64]) >>
+            (index % 64)) &
+           1;
+  }
+  bool used(int rank, int index) const { return bit(rank, kFixedWords, index); }
+  bool came_late(int rank, int index) const { return bit(rank, kFixedWords + bit_words, index); }
+  bool used_anywhere(int index) const;
+
+  static constexpr std::size_t kFixedWords = 4;  ///< step, sequence hash, flags, samples
+
+  Comm& world;
+  SyncOptions options;
+  std::vector<NamedTensor> all_parameters, buffers;
+  Recorder recorder;
+
+  std::vector<Trained> trained;
+  std::vector<int> position;           ///< of each trained parameter in all_parameters
+  std::vector<at::ScalarType> dtypes;  ///< of all parameters, at the last set-up
+  std::vector<std::vector<std::int64_t>> shapes;
+  std::unique_ptr<Exchanger> exchanger;
+  std::unique_ptr<Buckets> buckets;
+  std::unique_ptr<ParameterHooks> hooks;
+  std::vector<int>
+      missing;  ///< per bucket: parameters whose expected contributions are not all there
+  std::vector<int> exchange_of;  ///< per bucket
+  std::vector<BufferMessage> buffer_messages;
+
+  bool alone = false;  ///< one rank, nothing to exchange: no hooks, no buckets
+  bool synchronising = true;
+  bool learned = false;     ///< expected counts are known
+  bool is_open = false;     ///< a backward is running
+  bool begun = false;       ///< begin() was called since the last exchange
+  bool nested_end = false;  ///< a nested backward has ended in this round
+  bool excused = false;     ///< this rank takes part without a batch
+  int last_backward = -1;
+  int next_bucket = 0;
+  std::string broken;  ///< why no further step is possible
+
+  std::int64_t step = 0;
+  std::uint64_t sequence = 0;
+  Slot slot;
+  std::size_t bit_words = 0, header_words = 0;
+  std::vector<std::int64_t> headers;  ///< of all ranks
+  Handle header_handle;
+  std::set<std::uint64_t> reported;
+
+  std::vector<std::int64_t> counts;  ///< samples of all ranks
+  Handle counts_handle;
+  bool counts_stated = false;
+  std::optional<double> weight_now;
+
+  Seconds begun_s = 0, backward_end_s = 0, last_contribution_s = 0;
+  CommCounters counters_before;
+  StepStats stats;
+};
+
+}  // namespace thinwire

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step of the data-parallel engine.
+//
+// A bucket starts when the contributions that its parameters are known to make have arrived and
+// every earlier bucket has started, so all ranks start in plan order. What a backward contributes
+// is learned from the one before; the first one exchanges at its end. From its start to the end of
+// the step a bucket's parameters have no .grad, so a contribution that comes all the same makes a
+// tensor of its own (never a write into memory that travels) and is exchanged at the end, which the
+// step header makes all ranks agree on.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/clone.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "thinwire/codec/torch_dtype.h"
+#include "thinwire/core/error.h"
+#include "thinwire/core/rng.h"
+#include "thinwire/train/gradient_sync_impl.h"
+
+namespace thinwire {
+namespace {
+
+constexpr int kForgetAfter =
+    8;  ///< backwards with fewer contributions before a lower count is believed
+constexpr std::int32_t kCountsPart = 1, kHeaderPart = 2;
+
+bool is_same(const at::Tensor& a, const at::Tensor& b) {
+  return a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
+}
+
+}  // namespace
+
+void GradientSync::Impl::begin() {
+  if (!broken.empty()) throw CommError(broken);
+  if (backward_id() != -1) return;  // a segment recomputed inside a backward
+  if (is_open) {
+    if (any_started()) {
+      remember_failure(fmt::format(
+          "step {}: the backward ended with an error after its exchange had begun, so this "
+          "rank no longer agrees with the others; build a new group",
+          step));
+      throw CommError(broken);
+    }
+    const bool unfinished = nested_end;
+    close();
+    if (unfinished)
+      throw ConfigError(fmt::format(
+          "step {}: gradients were computed inside another backward whose end was not seen, "
+          "and were not exchanged; call finish() after such a backward",
+          step));
+  }
+  if (!alone) {
+    if (changed()) {
+      set_up(fmt::format("at step {}", step));
+      prepare_buffers();
+    }
+    if (synchronising && !buffer_messages.empty()) {
+      send_buffers();
+      sequence = hash_bytes(&step, sizeof step, sequence + 1);
+    }
+  }
+  if (!begun) begun_s = recorder.now();
+  begun = true;
+}
+
+void GradientSync::Impl::open() {
+  if (!broken.empty()) throw CommError(broken);
+  const int id = backward_id();
+  if (id != -1 && id != last_backward) {
+    last_backward = id;
+    call_at_end(*this);
+  }
+  if (is_open) return;
+  is_open = true;
+  last_contribution_s = recorder.now();
+  if (!begun) begun_s = last_contribution_s;
+  for (std::size_t b = 0; b < missing.size(); ++b) {
+    missing[b] = 0;
+    for (const int i : buckets->parameters_of(static_cast<int>(b)))
+      missing[b] += trained[static_cast<std::size_t>(i)].expected > 0 ? 1 : 0;
+  }
+}
+
+void GradientSync::Impl::reached() { open(); }
+
+void GradientSync::Impl::contribution(int index, bool defined) {
+  open();
+  Trained& one = trained[static_cast<std::size_t>(index)];
+  at::Tensor& grad = one.tensor.mutable_grad();
+  if (!defined || !grad.defined()) return;
+  const at::NoGradGuard no_grad;
+  try {
+    refuse_kind(grad, one);
+    const Seconds now = recorder.now();
+    recorder.add({.step = step,
+                  .kind = OpKind::backward,
+                  .index = index,
+                  .begin_s = last_contribution_s,
+                  .end_s = now});
+    last_contribution_s = now;
+    ++one.count;
+    one.touched = true;
+    const int bucket = buckets->bucket_of(index);
+    if (bucket < next_bucket) return keep_late(one, grad);
+    into_slot(index, grad);
+    if (!synchronising || !learned || one.count != one.expected) return;
+    if (--missing[static_cast<std::size_t>(bucket)] == 0) start_ready();
+  } catch (const std::exception& error) {
+    if (any_started())
+      remember_failure(fmt::format("step {} failed before: {}", step, error.what()));
+    throw;
+  }
+}
+
+void GradientSync::Impl::refuse_kind(const at::Tensor& grad, const Trained& one) const {
+  if (grad.layout() != at::kStrided)
+    throw UnsupportedError(
+        fmt::format("the gradient of '{}' is sparse; only dense gradients are exchanged (build the "
+                    "embedding with sparse = false, or leave it out by name)",
+                    one.name));
+  if (grad.requires_grad())
+    throw UnsupportedError(
+        fmt::format("the gradient of '{}' has a history (backward with create_graph); an exchange "
+                    "cannot be differentiated: take such gradients with autograd::grad",
+                    one.name));
+}
+
+/// The one extra pass over a gradient's bytes, and none where .grad is the slot already.
+void GradientSync::Impl::into_slot(int index, at::Tensor& grad) {
+  const at::Tensor& view = buckets->view(index);
+  if (is_same(grad, view)) return;
+  view.copy_(grad);
+  grad = view;
+}
+
+void GradientSync::Impl::keep_late(Trained& one, at::Tensor& grad) {
+  if (one.late.defined())
+    one.late.add_(grad);
+  else
+    one.late = grad;
+  grad.reset();
+}
+
+void GradientSync::Impl::start_ready() {
+  while (next_bucket < buckets->count() && missing[static_cast<std::size_t>(next_bucket)] == 0)
+    start_bucket(next_bucket);
+  exchanger->poll();
+}
+
+void GradientSync::Impl::start_bucket(int bucket) {
+  for (const int i : buckets->parameters_of(bucket)) {
+    Trained& one = trained[static_cast<std::size_t>(i)];
+    const at::Tensor& view = buckets->view(i);
+    at::Tensor& grad = one.tensor.mutable_grad();
+    if (!grad.defined()) {
+      one.touched = false;  // summed up earlier, and cleared by the user since
+      view.zero_();
+    } else if (one.touched) {
+      into_slot(i, grad);
+    } else if (is_same(grad, view)) {
+      one.kept = view.clone();
+    } else {
+      one.kept = grad;
+      view.copy_(grad);
+    }
+    grad.reset();
+  }
+  at::Tensor& message = buckets->message(bucket);
+  const double own = weight();
+  if (own == 0)
+    message.zero_();
+  else if (own != 1)
+    message.mul_(own);
+  slot.step = step;
+  next_bucket = bucket + 1;
+  if (message.numel() > 0)
+    exchanger->start(exchange_of[static_cast<std::size_t>(bucket)], message, slot);
+}
+
+void GradientSync::Impl::ended(bool nested) {
+  if (!is_open) return;
+  if (nested)
+    nested_end = true;
+  else
+    finish();
+}
+
+void GradientSync::Impl::finish() {
+  if (!broken.empty()) throw CommError(broken);
+  backward_end_s = recorder.now();
+  if (!is_open) open();
+  if (!synchronising) return close();
+  if (alone) return finish_alone();
+  const at::NoGradGuard no_grad;
+  try {
+    exchange_rest();
+    add_late();
+    hand_out();
+    report_unused();
+  } catch (const std::exception& error) {
+    remember_failure(fmt::format("step {} failed before: {}", step, error.what()));
+    throw;
+  }
+  learn();
+  finish_alone();
+}
+
+/// What a step has in common with one where nothing is exchanged.
+void GradientSync::Impl::finish_alone() {
+  const CommCounters now = exchanger->group(0).counters();
+  stats.step = step;
+  stats.compute_s = backward_end_s - begun_s;
+  stats.exposed_s = recorder.now() - backward_end_s;
+  stats.payload_bytes = now.payload_bytes - counters_before.payload_bytes;
+  stats.wire_bytes = stats.payload_bytes + now.header_bytes - counters_before.header_bytes;
+  counters_before = now;
+  ++step;
+  sequence = hash_bytes(&step, sizeof step, sequence);
+  counts_stated = false;
+  excused = false;
+  weight_now.reset();
+  begun = false;
+  close();
+}
+
+void GradientSync::Impl::close() {
+  for (Trained& one : trained) one.count = 0;
+  is_open = nested_end = false;
+  next_bucket = 0;
+  if (!synchronising) begun = false;
+}
+
+void GradientSync::Impl::remember_failure(const std::string& text) {
+  broken = text;
+  close();
+}
+
+void GradientSync::Impl::exchange_rest() {
+  while (next_bucket < buckets->count()) start_bucket(next_bucket);
+  // A group that has ended refuses the header at once; the bucket that was in flight has the better
+  // words.
+  std::exception_ptr refused;
+  try {
+    send_header();
+  } catch (const CommError& error) {
+    refused = std::make_exception_ptr(
+        CommError(fmt::format("header of step {}: {}", step, error.what())));
+  }
+  for (int b = 0; b < buckets->count(); ++b)
+    if (buckets->message(b).numel() > 0) exchanger->wait(exchange_of[static_cast<std::size_t>(b)]);
+  if (refused) std::rethrow_exception(refused);
+  try {
+    header_handle.wait();
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("header of step {}: {}", step, error.what()));
+  }
+  check_header();
+}
+
+void GradientSync::Impl::send_header() {
+  Comm& group = exchanger->group(0);
+  std::int64_t* mine = header_of(group.rank());
+  std::fill(mine, mine + header_words, 0);
+  mine[0] = step;
+  mine[1] = static_cast<std::int64_t>(sequence);
+  mine[2] = excused ? 1 : 0;
+  mine[3] = counts_stated ? counts[static_cast<std::size_t>(group.rank())] : -1;
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const std::int64_t bit = std::int64_t{1} << (i % 64);
+    if (trained[i].touched) mine[kFixedWords + i / 64] |= bit;
+    if (trained[i].late.defined()) mine[kFixedWords + bit_words + i / 64] |= bit;
+  }
+  const auto words = static_cast<std::int64_t>(header_words);
+  header_handle = group.all_gather({-1, step, kHeaderPart},
+                                   {headers.data(), words * group.size(), DType::i64, -1},
+                                   {mine, words, DType::i64, -1});
+}
+
+void GradientSync::Impl::check_header() const {
+  const std::int64_t* first = header_of(0);
+  for (int rank = 1; rank < world.size(); ++rank) {
+    const std::int64_t* other = header_of(rank);
+    if (other[0] != first[0])
+      throw CommError(fmt::format("ranks are at different steps: rank 0 at {}, rank {} at {}",
+                                  first[0], rank, other[0]));
+    if (other[1] != first[1])
+      throw CommError(fmt::format(
+          "step {}: rank {} has called other exchanges than rank 0 (sequence {:016x} against "
+          "{:016x})",
+          step, rank, static_cast<std::uint64_t>(other[1]), static_cast<std::uint64_t>(first[1])));
+  }
+}
+
+/// Contributions that came after their bucket had started, on any rank, are averaged on their own
+/// and added.
+void GradientSync::Impl::add_late() {
+  Comm& group = exchanger->group(0);
+  for (int i = 0; i < static_cast<int>(trained.size()); ++i) {
+    bool anywhere = false;
+    for (int rank = 0; rank < world.size(); ++rank) anywhere = anywhere || came_late(rank, i);
+    if (!anywhere) continue;
+    Trained& one = trained[static_cast<std::size_t>(i)];
+    const at::Tensor& view = buckets->view(i);
+    at::Tensor extra = at::empty_like(view);
+    if (one.late.defined())
+      extra.copy_(one.late).mul_(weight());
+    else
+      extra.zero_();
+    one.late.reset();
+    DType dtype = *dtype_of(view.scalar_type());
+    std::int64_t count = view.numel();
+    if (view.is_complex()) {
+      dtype = dtype == DType::c64 ? DType::f32 : DType::f64;
+      count *= 2;
+    }
+    const int exchange = exchange_of[static_cast<std::size_t>(buckets->bucket_of(i))];
+    group.all_reduce({exchange, step, i + 1}, {extra.data_ptr(), count, dtype, -1}, Combine::mean)
+        .wait();
+    view.add_(extra);
+  }
+}
+
+bool GradientSync::Impl::used_anywhere(int index) const {
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (used(rank, index)) return true;
+  return false;
+}
+
+void GradientSync::Impl::hand_out() {
+  for (int i = 0; i < static_cast<int>(trained.size()); ++i) {
+    Trained& one = trained[static_cast<std::size_t>(i)];
+    // Used nowhere: whatever the user had there stays, as in one process.
+    one.tensor.mutable_grad() = used_anywhere(i) ? buckets->view(i) : one.kept;
+    one.kept.reset();
+    one.touched = false;
+  }
+}
+
+/// One report for each set of parameters and ranks that do not use them.
+void GradientSync::Impl::report_unused() {
+  const int ranks = world.size();
+  std::uint64_t key = 0;
+  bool any = false;
+  for (int i = 0; i < static_cast<int>(trained.size()); ++i)
+    for (int rank = 0; rank < ranks; ++rank)
+      if (!used(rank, i) && header_of(rank)[2] == 0) {
+        const std::int64_t where[2] = {i, rank};
+        key = hash_bytes(where, sizeof where, key);
+        any = true;
+      }
+  if (!any || !reported.insert(key).second) return;
+  std::map<std::vector<int>, std::vector<std::string>> by_ranks;
+  for (int i = 0; i < static_cast<int>(trained.size()); ++i) {
+    std::vector<int> without;
+    for (int rank = 0; rank < ranks; ++rank)
+      if (!used(rank, i) && header_of(rank)[2] == 0) without.push_back(rank);
+    if (!without.empty())
+      by_ranks[without].push_back("'" + trained[static_cast<std::size_t>(i)].name + "'");
+  }
+  std::string text = fmt::format("step {}: parameters took no part in the backward:", step);
+  const char* separator = " ";
+  for (const auto& [without, names] : by_ranks) {
+    text += fmt::format("{}{} on ranks {}", separator, fmt::join(names, ", "),
+                        fmt::join(without, ", "));
+    separator = "; ";
+  }
+  options.notice(text);
+}
+
+void GradientSync::Impl::learn() {
+  for (Trained& one : trained) {
+    if (excused) break;
+    if (!learned || one.count >= one.expected || ++one.below >= kForgetAfter) {
+      one.expected = one.count;
+      one.below = 0;
+    }
+  }
+  learned = learned || !excused;
+}
+
+void GradientSync::Impl::state_samples(std::int64_t samples) {
+  if (samples < 0) throw ConfigError(fmt::format("samples must be at least 0, got {}", samples));
+  if (!broken.empty()) throw CommError(broken);
+  counts_handle.wait();
+  weight_now.reset();
+  counts_stated = true;
+  auto& mine = counts[static_cast<std::size_t>(world.rank())];
+  mine = samples;
+  if (alone) return;
+  Comm& group = exchanger->group(0);
+  counts_handle =
+      group.all_gather({-1, step, kCountsPart}, {counts.data(), group.size(), DType::i64, -1},
+                       {&mine, 1, DType::i64, -1});
+  sequence = hash_bytes(&step, sizeof step, sequence + 2);
+}
+
+std::int64_t GradientSync::Impl::total_samples() {
+  if (!counts_stated) return -1;
+  try {
+    counts_handle.wait();
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("sample counts of step {}: {}", step, error.what()));
+  }
+  std::int64_t total = 0;
+  for (const std::int64_t count : counts) total += count;
+  return total;
+}
+
+/// What this rank's contribution is scaled by before the plain mean; 1 where all counts are equal.
+double GradientSync::Impl::weight() {
+  if (weight_now) return *weight_now;
+  const std::int64_t total = total_samples();
+  const std::int64_t mine = counts[static_cast<std::size_t>(world.rank())];
+  const bool equal =
+      std::all_of(counts.begin(), counts.end(), [&](std::int64_t c) { return c == counts[0]; });
+  weight_now = total <= 0 || equal
+                   ? 1.0
+                   : static_cast<double>(mine) * world.size() / static_cast<double>(total);
+  return *weight_now;
+}
+
+}  // namespace thinwire
