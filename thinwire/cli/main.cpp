@@ -15,8 +15,10 @@ namespace thinwire::cli {
 namespace {
 
 void add_verbs(CLI::App& app, Chosen& chosen) {
+  add_doctor(app, chosen);
   add_list(app, chosen);
   add_plan(app, chosen);
+  add_report(app, chosen);
 }
 
 std::vector<std::string> verb_names(const CLI::App& app) {

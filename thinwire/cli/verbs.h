@@ -50,7 +50,9 @@ void append_rows(std::vector<ListRow>& rows, const std::string& kind,
   for (const auto& [name, entry] : registry.entries()) rows.push_back({kind, name, entry.help});
 }
 
+void add_doctor(CLI::App& app, Chosen& chosen);
 void add_list(CLI::App& app, Chosen& chosen);
 void add_plan(CLI::App& app, Chosen& chosen);
+void add_report(CLI::App& app, Chosen& chosen);
 
 }  // namespace thinwire::cli
