@@ -20,6 +20,10 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.transport << " with "
 std::vector<Case> cases() {
   std::vector<Case> out;
   for (int n = 1; n <= 9; ++n) out.push_back({"local", n, n == 3});
+  for (int n = 1; n <= 9; ++n) out.push_back({"tcp", n, n <= 3});
+  for (const char* spec :
+       {"tcp{algorithm=shard}", "tcp{algorithm=gather}", "tcp{chunk=1024,eager=0}"})
+    for (const int n : {1, 2, 3, 5}) out.push_back({spec, n});
   out.push_back({"none", 1, true});
   for (const char* chain : {"record|local", "throttle{rate=10gbit}|local", "fault|local",
                             "record|throttle{latency_ms=0.1}|fault|local"})

@@ -233,7 +233,7 @@ TEST(LocalFaults, AHandleOutlivesItsCommunicator) {
 }
 
 TEST(MakeLocal, RefusesOtherTransports) {
-  EXPECT_THROW(make_local(2, 1, "tcp"), ConfigError);
+  EXPECT_THROW(make_local(2, 1, "mpi"), ConfigError);
   EXPECT_THROW(make_local(0, 1), ConfigError);
   EXPECT_THROW(make_local(2, 1, "none"), ConfigError);
   EXPECT_THROW(make_local(2, 1, "local{speed=3}"), ConfigError);

@@ -128,6 +128,7 @@ const Registry<CommFactory>& transports();
 const Registry<DecoratorFactory>& comm_decorators();
 
 /// n communicators of one in-process group, one a thread. `timeout_s` is the group's deadline T.
+/// `transport` ends in "local" or in "tcp" (real sockets on loopback).
 std::vector<std::unique_ptr<Comm>> make_local(int ranks, Seconds timeout_s = 300,
                                               std::string_view transport = "local");
 

@@ -4,6 +4,7 @@
 // Nothing is allocated in steady state.
 #include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "thinwire/comm/comm.h"
 #include "thinwire/comm/local_hub.h"
@@ -183,18 +184,45 @@ void register_local(Registry<CommFactory>& registry) {
   registry.add("none", alone("none"), "one rank, no copies");
 }
 
+namespace {
+
+/// Ranks of one process that talk through real sockets. Connecting is collective, hence the
+/// threads.
+std::vector<std::unique_ptr<Comm>> tcp_as_threads(const Spec& spec, int ranks, Seconds timeout_s) {
+  const auto members = local_group(ranks, timeout_s);
+  std::vector<std::unique_ptr<Comm>> out(members.size());
+  std::vector<std::exception_ptr> errors(members.size());
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < members.size(); ++r)
+    threads.emplace_back([&, r] {
+      try {
+        out[r] = make_tcp(spec, members[r]);
+      } catch (...) {
+        errors[r] = std::current_exception();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+  return out;
+}
+
+}  // namespace
+
 std::vector<std::unique_ptr<Comm>> make_local(int ranks, Seconds timeout_s,
                                               std::string_view transport) {
   auto chain = parse_chain(transport);
   const Spec last = chain.back();
-  SpecReader(last).finish();
-  if (last.name != "local" && !(last.name == "none" && ranks == 1))
-    throw ConfigError("make_local: the transport must be local, or none with 1 rank, got " +
+  const bool sockets = last.name == "tcp";
+  if (!sockets) SpecReader(last).finish();
+  if (last.name != "local" && !sockets && !(last.name == "none" && ranks == 1))
+    throw ConfigError("make_local: the transport must be local, tcp, or none with 1 rank, got " +
                       last.name + " with " + std::to_string(ranks) + " ranks");
   if (ranks < 1)
     throw ConfigError("make_local: ranks must be at least 1, got " + std::to_string(ranks));
   chain.pop_back();
-  auto out = ranks_as_threads(last.name, ranks, timeout_s);
+  auto out = sockets ? tcp_as_threads(last, ranks, timeout_s)
+                     : ranks_as_threads(last.name, ranks, timeout_s);
   for (auto& comm : out) comm = decorate(chain, std::move(comm));
   return out;
 }

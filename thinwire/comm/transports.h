@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "thinwire/comm/comm.h"
 
@@ -13,6 +14,11 @@ void register_local(Registry<CommFactory>& registry);  // also `none`
 void register_record(Registry<DecoratorFactory>& registry);
 void register_throttle(Registry<DecoratorFactory>& registry);
 void register_fault(Registry<DecoratorFactory>& registry);
+
+/// Over a membership made elsewhere: ranks as threads talk through real sockets in tests.
+/// Collective.
+std::unique_ptr<Comm> make_tcp(const Spec& spec, std::shared_ptr<Membership> membership,
+                               std::pair<int, int> ports = {0, 0});
 
 /// Wraps `comm` in the decorators of the chain; the first is the outermost.
 std::unique_ptr<Comm> decorate(std::span<const Spec> chain, std::unique_ptr<Comm> comm);
