@@ -285,10 +285,10 @@ std::shared_ptr<Membership> join_group(const JoinOptions& options) {
   if (!options.interface.empty()) address_of_interface(options.interface, asio::ip::address_v4());
   const auto io = std::make_shared<asio::io_context>(1);
   const auto joining = options.rank == 0 ? join_as_host(*io, options) : join_as_guest(*io, options);
-  const auto member = std::make_shared<TcpMember>(io, options, joining->run());
+  auto member = std::make_shared<TcpMember>(io, options, joining->run());
   member->start();
   // The thread shares the member, so that it may be dropped anywhere, in a callback too.
-  return {member.get(), [member](Membership*) mutable {
+  return {member.get(), [member = member](Membership*) mutable {
             member->retire();
             member.reset();
           }};
