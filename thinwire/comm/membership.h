@@ -44,6 +44,10 @@ struct LaunchEnvironment {
   JoinOptions join;
   std::string source;
   int local_rank = 0, local_size = 1;
+  /// torchrun's key-value store; join.publish is to be filled from it (comm/c10d.h), as address is
+  /// empty.
+  std::string store_host;
+  int store_port = 0;
 };
 std::optional<LaunchEnvironment> launch_environment();
 
