@@ -216,4 +216,14 @@ std::unique_ptr<Comm> make_tcp(const Spec& spec, std::shared_ptr<Membership> mem
   return tcp::make_tcp(spec, std::move(membership), ports);
 }
 
+void register_tcp(Registry<CommFactory>& registry) {
+  registry.add(
+      "tcp",
+      [](const Spec& spec, const JoinOptions& join) {
+        tcp::parse_options(spec);  // a wrong option must not leave the others waiting
+        return tcp::make_tcp(spec, join_group(join), {join.port_first, join.port_last});
+      },
+      "framed messages over plain sockets; algorithm=chosen|shard|gather, chunk=128KiB, eager=64KiB");
+}
+
 }  // namespace thinwire
