@@ -8,6 +8,7 @@ const Registry<CommFactory>& transports() {
   static const Registry<CommFactory> registry = [] {
     Registry<CommFactory> r("transport");
     register_local(r);
+    register_tcp(r);
     return r;
   }();
   return registry;

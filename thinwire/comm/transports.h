@@ -11,6 +11,7 @@
 namespace thinwire {
 
 void register_local(Registry<CommFactory>& registry);  // also `none`
+void register_tcp(Registry<CommFactory>& registry);
 void register_record(Registry<DecoratorFactory>& registry);
 void register_throttle(Registry<DecoratorFactory>& registry);
 void register_fault(Registry<DecoratorFactory>& registry);

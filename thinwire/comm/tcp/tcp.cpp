@@ -223,7 +223,8 @@ void register_tcp(Registry<CommFactory>& registry) {
         tcp::parse_options(spec);  // a wrong option must not leave the others waiting
         return tcp::make_tcp(spec, join_group(join), {join.port_first, join.port_last});
       },
-      "framed messages over plain sockets; algorithm=chosen|shard|gather, chunk=128KiB, eager=64KiB");
+      "framed messages over plain sockets; algorithm=chosen|shard|gather, chunk=128KiB, "
+      "eager=64KiB");
 }
 
 }  // namespace thinwire
