@@ -206,6 +206,7 @@ TEST(HtmlInBrowser, DrawsRunsSideBySide) {
   ASSERT_TRUE(contains(dom, "data-ready=\"true\""));
   EXPECT_EQ(matches(dom, "data-points=\"[1-9]"), 3);
   EXPECT_EQ(matches(dom, "data-bars=\"[1-9]"), 2);
+  EXPECT_TRUE(contains(dom, "<p>other: ")) << "each run has a line of its own at the top";
 }
 
 TEST(HtmlInBrowser, RunsWithoutMetricsOrTraceStillRender) {

@@ -59,9 +59,11 @@ std::string header(std::span<const RunData> runs) {
   std::string out = "<header>\n<p class=\"mark\"><b>thinwire</b><span>report</span>";
   if (!runs[0].info.started_at.empty() && runs.size() == 1)
     out += fmt::format("<time datetime=\"{0}\">{0}</time>", escaped(runs[0].info.started_at));
-  return out +
-         fmt::format("</p>\n<h1>{}</h1>\n<p class=\"verdict\" id=\"verdict\">{}</p>\n</header>\n",
-                     escaped(run_names(runs)), escaped(verdict(runs)));
+  out += fmt::format("</p>\n<h1>{}</h1>\n<div class=\"verdict{}\" id=\"verdict\">\n",
+                     escaped(run_names(runs)), runs.size() > 1 ? " many" : "");
+  for (const std::string& line : split(verdict(runs), '\n'))
+    out += "<p>" + escaped(line) + "</p>\n";
+  return out + "</div>\n</header>\n";
 }
 
 std::string problems(std::span<const RunData> runs) {
