@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conformance suite over the transports that need no torch and no launcher.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "tests/conformance/comm_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/watchdog.h"
+#include "thinwire/comm/membership.h"
+#include "thinwire/comm/transports.h"
 
 namespace thinwire::test {
 namespace {
@@ -25,6 +30,7 @@ std::vector<Case> cases() {
        {"tcp{algorithm=shard}", "tcp{algorithm=gather}", "tcp{chunk=1024,eager=0}"})
     for (const int n : {1, 2, 3, 5}) out.push_back({spec, n});
   out.push_back({"none", 1, true});
+  out.push_back({"record|tcp", 2});
   for (const char* chain : {"record|local", "throttle{rate=10gbit}|local", "fault|local",
                             "record|throttle{latency_ms=0.1}|fault|local"})
     for (const int n : {1, 3}) out.push_back({chain, n});
@@ -39,6 +45,32 @@ TEST_P(CommConformance, Threads) {
   ranks_as_threads(GetParam().ranks, [&](Rank rank) {
     run_comm_checks(*comms[static_cast<std::size_t>(rank)], GetParam().large);
   });
+}
+
+/// Each rank a process, joined by a file, over real sockets.
+const RegisterScenario kConformance("comm conformance", [](const RankContext& context) {
+  const Watchdog watchdog("comm conformance in a process", 100);
+  JoinOptions join;
+  join.rank = context.rank;
+  join.size = context.size;
+  join.address = "file:" + context.args.at(1);
+  join.timeout_s = 60;
+  const auto comm = make_tcp(parse_spec(context.args.at(0)), join_group(join));
+  run_comm_checks(*comm, false);
+  comm->barrier("end");
+  return 0;
+});
+
+TEST(CommConformanceProcesses, Tcp) {
+  const Watchdog watchdog("comm conformance as processes", 240);
+  for (const int n : {2, 3}) {
+    const auto file =
+        std::filesystem::temp_directory_path() /
+        ("thinwire_conformance_" + std::to_string(::getpid()) + "_" + std::to_string(n));
+    const auto results = ranks_as_processes(n, "comm conformance", {"tcp", file.string()}, 110);
+    std::filesystem::remove(file);
+    for (const auto& result : results) EXPECT_EQ(result.exit_code, 0) << result.output;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Local, CommConformance, ::testing::ValuesIn(cases()));

@@ -1,14 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables of transports and decorators, and the one way to make a communicator from text.
 #include "thinwire/comm/transports.h"
+#include "thinwire/core/error.h"
 
 namespace thinwire {
+namespace {
+
+// The adapter lies on the torch side, this table does not: it knows the name and asks for the rest.
+void register_c10d_name(Registry<CommFactory>& registry) {
+  registry.add(
+      "c10d",
+      [](const Spec& spec, const JoinOptions& join) {
+        if (!c10d_factory())
+          throw UnsupportedError(
+              "c10d: this program has no torch side, or has not called register_c10d()");
+        return c10d_factory()(spec, join);
+      },
+      "Gloo through PyTorch's c10d; for a process group of one's own see comm/c10d.h");
+}
+
+}  // namespace
+
+CommFactory& c10d_factory() {
+  static CommFactory factory;
+  return factory;
+}
 
 const Registry<CommFactory>& transports() {
   static const Registry<CommFactory> registry = [] {
     Registry<CommFactory> r("transport");
     register_local(r);
     register_tcp(r);
+    register_mpi(r);
+    register_c10d_name(r);
     return r;
   }();
   return registry;

@@ -170,7 +170,8 @@ void Mesh::place_message(Rank world) {
   Peer& from = peer(world);
   const Frame& frame = from.frame;
   const Bytes whole = frame.call.count * dtype_bytes(frame.call.dtype);
-  if (frame.offset == 0 && frame.length == whole) {
+  // The answer to an accepted offer may be one frame too: it has its receive by number already.
+  if (frame.offset == 0 && frame.length == whole && whole <= options_.eager) {
     if (Call* receive = waiting_receive(frame.group, world, frame.call.id)) {
       bind(*receive, world, frame);
       if (receive->out.bytes() != whole) return;  // they disagree; the fault is on its way
@@ -178,15 +179,13 @@ void Mesh::place_message(Rank world) {
       from.place = static_cast<std::byte*>(receive->out.data);
       return;
     }
-    if (whole <= options_.eager) {
-      from.early = std::make_unique<Early>();
-      from.early->from = world;
-      from.early->frame = frame;
-      from.early->complete = false;
-      from.early->bytes.resize(frame.length);
-      from.place = from.early->bytes.data();
-      return;
-    }
+    from.early = std::make_unique<Early>();
+    from.early->from = world;
+    from.early->frame = frame;
+    from.early->complete = false;
+    from.early->bytes.resize(frame.length);
+    from.place = from.early->bytes.data();
+    return;
   }
   for (Call* call : active_) {
     if (call->plan != Plan::message || call->signature.kind != CallKind::recv || !call->bound ||
