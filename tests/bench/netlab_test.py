@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network lab: links of the rate asked for, ranks that find each other, nothing left behind."""
+import json
 import os
 import re
 import shutil
@@ -145,6 +146,18 @@ def test_a_signal_reaches_each_rank_once(tmp_path):
     out, _ = lab.communicate(timeout=30)
     assert sorted(out.splitlines()) == ["[0] got one", "[1] got one"]
     assert lab.returncode == 5
+
+
+def test_the_doctor_finds_the_rate_of_the_links():
+    tool = os.path.join(os.environ.get("TW_BUILD", ""), "bin", "thinwire")
+    if not os.path.exists(tool):
+        pytest.skip("thinwire is not built")
+    for rate, code in (("50mbit", 0), ("200mbit", 3)):
+        done = netlab("2", "50mbit", "--output", "0", "--", tool, "doctor", "--json", "--timeout", "30", "--rate", rate)
+        assert done.returncode == code, done.stderr
+        links = json.loads(done.stdout)["links"]
+        assert [(link["from"], link["to"]) for link in links] == [(0, 1), (1, 0)]
+        assert all(40e6 <= 8 * link["bytes_per_s"] <= 50e6 for link in links), links
 
 
 @pytest.mark.parametrize("arguments, words", [

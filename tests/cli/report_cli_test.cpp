@@ -2,7 +2,7 @@
 // thinwire report and thinwire doctor, run as programs.
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <thread>
 
 #include "tests/cli/tool.h"
 #include "tests/report/sample_run.h"
@@ -75,6 +75,29 @@ TEST(DoctorCli, SaysWhatIsThere) {
     if (one.at("name") == "lo")
       loopback = one.at("addresses").dump().find("127.0.0.1") != std::string::npos;
   EXPECT_TRUE(loopback);
+}
+
+TEST(DoctorCli, MeasuresTheLinkOverTcpAndEndsWithThreeWhereItIsTooSlow) {
+  const Watchdog watchdog("DoctorCli");
+  const Scratch scratch;
+  const auto measured = [&](const std::string& rate) {
+    const std::string join = "doctor --join file:" + scratch.file("meet" + rate) +
+                             " --ranks 2 --timeout 20 --rate " + rate;
+    Said other;
+    std::thread second([&] { other = tool(join + " --rank 1 2>&1"); });
+    const Said first = tool(join + " --rank 0 --json");
+    second.join();
+    EXPECT_EQ(other.code, 0) << other.text;
+    const Json links = parse_json(first.text, "doctor").at("links");
+    EXPECT_EQ(links.size(), 2U);
+    for (const Json& link : links) {
+      EXPECT_GT(link.at("bytes_per_s"), 1e6);
+      EXPECT_EQ(link.at("reaches_rate"), first.code == 0);
+    }
+    return first.code;
+  };
+  EXPECT_EQ(measured("8mbit"), 0);
+  EXPECT_EQ(measured("100000gbit"), 3);  // no loopback carries it
 }
 
 TEST(DoctorCli, WrongUseEndsWithTwo) {

@@ -41,6 +41,11 @@ Json diagnosis() {
 
 JoinOptions join_options(const Options& options) {
   if (options.join.empty())
+    if (auto launched = launch_environment()) {
+      launched->join.timeout_s = options.timeout_s;
+      return launched->join;
+    }
+  if (options.join.empty())
     throw ConfigError(
         "doctor: --rate needs the other ranks: --join HOST:PORT --rank R --ranks N on each "
         "machine");
