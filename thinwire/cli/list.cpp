@@ -22,6 +22,9 @@ std::vector<ListRow> all_rows() {
   append_rows(rows, "grouping", groupings());
   append_rows(rows, "transport", transports());
   append_rows(rows, "decorator", comm_decorators());
+#ifdef TW_HAS_TORCH
+  append_torch_rows(rows);
+#endif
   return rows;
 }
 

@@ -50,6 +50,8 @@ void append_rows(std::vector<ListRow>& rows, const std::string& kind,
   for (const auto& [name, entry] : registry.entries()) rows.push_back({kind, name, entry.help});
 }
 
+void append_torch_rows(std::vector<ListRow>& rows);  ///< list_torch.cpp, in a build with torch
+
 void add_doctor(CLI::App& app, Chosen& chosen);
 void add_list(CLI::App& app, Chosen& chosen);
 void add_plan(CLI::App& app, Chosen& chosen);
