@@ -22,9 +22,9 @@ MAY = {
     "cli": ["train"],
 }
 TORCH_FREE = {"core", "plan", "sim", "report", "comm", "codec/kernels"}
-TORCH_FREE_BUT = {"comm/c10d.cpp"}
+TORCH_FREE_BUT = {"comm/c10d.cpp", "comm/c10d.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
-TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+TORCH = re.compile(r"^((torch|ATen|c10|caffe2)/|thinwire/comm/c10d\.h)")
 
 
 def reachable(folder):

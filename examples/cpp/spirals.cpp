@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a module of one's own on two ranks or more. Every rank runs this program; examples/README.md shows how.
+// Trains a module of one's own on two ranks or more. Every rank runs this program;
+// examples/README.md shows how.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -36,7 +37,8 @@ int main() {
     const auto loss = torch::cross_entropy_loss(model(x), y);
     loss.backward();  // the gradients are averaged over all ranks when this returns
     optimizer.step();
-    if (context.rank() == 0 && step % 100 == 0) std::printf("step %d, loss %.3f\n", step, loss.item<float>());
+    if (context.rank() == 0 && step % 100 == 0)
+      std::printf("step %d, loss %.3f\n", step, loss.item<float>());
   }
 
   const auto [x, y] = spirals(1000);

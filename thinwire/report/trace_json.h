@@ -26,7 +26,6 @@ struct TraceFile {
   TraceClock clock = TraceClock::measured;
 };
 
-
 /// Names an event for people, for example "exchange 3"; the default uses kind and index.
 using EventName = std::function<std::string(const Event&)>;
 
