@@ -19,6 +19,10 @@ void add_verbs(CLI::App& app, Chosen& chosen) {
   add_list(app, chosen);
   add_plan(app, chosen);
   add_report(app, chosen);
+#ifdef TW_HAS_TORCH
+  add_train(app, chosen);
+  add_eval(app, chosen);
+#endif
 }
 
 std::vector<std::string> verb_names(const CLI::App& app) {

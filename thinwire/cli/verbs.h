@@ -57,4 +57,8 @@ void add_list(CLI::App& app, Chosen& chosen);
 void add_plan(CLI::App& app, Chosen& chosen);
 void add_report(CLI::App& app, Chosen& chosen);
 
+// With torch only.
+void add_train(CLI::App& app, Chosen& chosen);
+void add_eval(CLI::App& app, Chosen& chosen);
+
 }  // namespace thinwire::cli

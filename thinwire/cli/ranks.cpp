@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thinwire/cli/ranks.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "thinwire/comm/membership.h"
+#include "thinwire/core/error.h"
+#include "thinwire/core/notice.h"
+#include "thinwire/core/spec.h"
+#include "thinwire/core/text.h"
+#include "thinwire/train/job.h"
+#include "thinwire/train/launch.h"
+
+namespace thinwire::cli {
+namespace {
+
+void prepare_cores(const TrainConfig& config, int local_rank, int local_size) {
+  const int cores = available_cores();
+  if (config.pin == "auto") pin_to_cores(local_rank, local_size);
+  set_compute_threads(config.threads > 0 ? config.threads : std::max(1, cores / local_size));
+}
+
+int as_threads(const TrainConfig& config, const std::function<int(Comm*)>& body) {
+  const int ranks = static_cast<int>(config.ranks);
+  auto comms = make_local(ranks, config.timeout_s, config.comm);
+  std::vector<int> codes(static_cast<std::size_t>(ranks), 0);
+  std::vector<std::exception_ptr> errors(codes.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto at = static_cast<std::size_t>(rank);
+      try {
+        prepare_cores(config, rank, ranks);
+        codes[at] = body(comms[at].get());
+      } catch (const std::exception& error) {
+        errors[at] = std::current_exception();
+        // The others wait for this rank; they are told instead.
+        comms[at]->membership()->fail(
+            {.rank = rank, .text = fmt::format("rank {} failed: {}", rank, error.what())});
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  std::exception_ptr first;
+  for (const auto& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const CommError&) {
+      if (!first) first = error;
+    } catch (const std::exception&) {
+      std::rethrow_exception(error);
+    }
+  }
+  if (first) std::rethrow_exception(first);
+  return codes[0];
+}
+
+int as_member(const TrainConfig& config, JoinOptions join, const std::function<int(Comm*)>& body) {
+  join.timeout_s = config.timeout_s;
+  if (!config.interface.empty()) join.interface = config.interface;
+  std::unique_ptr<Comm> comm;
+  try {
+    comm = make_comm(config.comm, join);
+    return body(comm.get());
+  } catch (const std::exception& error) {
+    report_failure(error);
+    const bool consequence = dynamic_cast<const CommError*>(&error) != nullptr;
+    if (comm && !consequence)
+      comm->membership()->fail(
+          {.rank = join.rank, .text = fmt::format("rank {} failed: {}", join.rank, error.what())});
+    throw;
+  }
+}
+
+}  // namespace
+
+int on_ranks(TrainConfig& config, const RankOptions& options,
+             const std::vector<std::string>& command, const std::function<int(Comm*)>& body) {
+  const auto chain = parse_chain(config.comm);
+  if (!options.join.empty()) {
+    if (options.rank < 0 || options.rank >= config.ranks)
+      throw ConfigError(fmt::format("--rank: with --join it must be in [0, {}], got {}",
+                                    config.ranks - 1, options.rank));
+    prepare_cores(config, 0, 1);
+    return as_member(
+        config,
+        {.rank = options.rank, .size = static_cast<int>(config.ranks), .address = options.join},
+        body);
+  }
+  if (const auto environment = launch_environment()) {
+    config.ranks = environment->join.size;
+    prepare_cores(config, environment->local_rank, environment->local_size);
+    return as_member(config, environment->join, body);
+  }
+  if (config.ranks == 1) {
+    prepare_cores(config, 0, 1);
+    return body(nullptr);
+  }
+  if (chain.back().name == "local") return as_threads(config, body);
+  // /proc/self/exe: the program that runs, wherever it was found.
+  auto words = command;
+  words[0] = "/proc/self/exe";
+  return launch({.ranks = static_cast<int>(config.ranks), .command = words});
+}
+
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  auto words = split(std::string_view(all).substr(0, all.empty() ? 0 : all.size() - 1), '\0');
+  return words.empty() ? std::vector<std::string>{"thinwire"} : words;
+}
+
+}  // namespace thinwire::cli
