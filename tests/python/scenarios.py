@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rank processes of the Python tests do. Each function returns something JSON can hold."""
+
+import copy
+import io
+import json
+import signal
+import sys
+import threading
+import time
+
+import torch
+from torch import nn
+
+import thinwire as tw
+
+
+def small_model(seed=0, batch_norm=False):
+    torch.manual_seed(seed)
+    layers = [nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)]
+    if batch_norm:
+        layers.insert(1, nn.BatchNorm1d(8))
+    return nn.Sequential(*layers)
+
+
+def data(step, rank, rows=4):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(rows, 6, generator=generator), torch.randn(rows, 3, generator=generator)
+
+
+def values(module):
+    return [p.detach().flatten().tolist() for p in module.parameters()]
+
+
+def train(steps=4, model_seed_by_rank=False, set_to_none=True, compile="", optimizer="sgd", accumulate=1):
+    rank, ranks = tw.rank(), tw.ranks()
+    module = small_model(rank if model_seed_by_rank else 0)
+    if compile == "inside":
+        module = torch.compile(module, backend="aot_eager")
+    model = tw.DataParallel(module, accumulate=accumulate)
+    run = torch.compile(model, backend="aot_eager") if compile == "outside" else model
+    make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
+    opt = make(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(steps):
+        opt.zero_grad(set_to_none=set_to_none)
+        for part in range(accumulate):
+            x, y = data(step * accumulate + part, rank)
+            loss = nn.functional.mse_loss(run(x), y) / accumulate
+            loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return {"parameters": values(model), "losses": losses, "ranks": ranks}
+
+
+def joined(steps=4, ranks=2, optimizer="sgd", accumulate=1):
+    """The reference: one process on the joined batch."""
+    module = small_model()
+    make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
+    opt = make(module.parameters(), lr=0.1)
+    for step in range(steps):
+        opt.zero_grad()
+        for part in range(accumulate):
+            pairs = [data(step * accumulate + part, rank) for rank in range(ranks)]
+            x, y = (torch.cat(z) for z in zip(*pairs))
+            (nn.functional.mse_loss(module(x), y) / accumulate).backward()
+        opt.step()
+    return values(module)
+
+
+def front():
+    """Everything about the wrapper that is not arithmetic."""
+    module = small_model(batch_norm=True)
+    module.note = "mine"
+    model = tw.DataParallel(module)
+    twin = copy.deepcopy(model)
+    x, y = data(0, tw.rank())
+    seen = []
+    first = next(module.parameters())
+    first.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.sum().item()))
+    nn.functional.mse_loss(model(x), y).backward()
+    nn.functional.mse_loss(twin(x), y).backward()
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    buffer.seek(0)
+    plain = small_model(1, batch_norm=True)
+    plain.load_state_dict(torch.load(buffer))
+    return {
+        "keys": sorted(model.state_dict()), "plain_keys": sorted(module.state_dict()), "note": model.note,
+        "hook_calls": len(seen), "names": [name for name, _ in model.named_parameters()],
+        "twin_equal": all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), twin.parameters())),
+        "twin_own": next(twin.parameters()) is not first,
+        "step": model.last_step(),
+    }
+
+
+def arguments():
+    """DDP's arguments: the sentence of each refusal."""
+    texts = {}
+    accepted = {"find_unused_parameters": True, "gradient_as_bucket_view": True, "static_graph": True,
+                "bucket_cap_mb": 10, "check_reduction": True, "dim": 0, "broadcast_buffers": False, "device_ids": None}
+    tw.DataParallel(small_model(), **accepted)
+    for name, value in {"dim": 1, "mixed_precision": "x", "find_unused_paramters": True, "accumulate": 0,
+                        "form": "nonne", "grouping": "size_cup"}.items():
+        try:
+            tw.DataParallel(small_model(), **{name: value})
+            texts[name] = ""
+        except tw.ConfigError as error:
+            texts[name] = str(error)
+    return texts
+
+
+def uneven(batches_of=(5, 3)):
+    """KF-11 (i): w after each step, on both ranks."""
+    rank = tw.rank()
+
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x):
+            return self.w * x
+
+    model = tw.DataParallel(Scale())
+    opt = torch.optim.SGD(model.parameters(), lr=1.0)
+    loader = [torch.full((4,), 1.0 if rank == 0 else 3.0) for _ in range(batches_of[rank])]
+    steps = []
+    for x in tw.batches(loader):
+        opt.zero_grad()
+        model(x).mean().backward()
+        opt.step()
+        steps.append(model.w.item())
+    return steps
+
+
+def weighted():
+    """KF-11 (ii): 2 samples whose gradients sum to 10, 1 sample whose gradient is 3."""
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x):
+            return self.w * x
+
+    model = tw.DataParallel(Scale())
+    batch = torch.tensor([4.0, 6.0]) if tw.rank() == 0 else torch.tensor([3.0])
+    for x in tw.batches([batch]):
+        model(x).mean().backward()
+    return model.w.grad.item()
+
+
+def bare_loop_stops():
+    """A bare loop whose rank 1 stops early: the others get an error that names it."""
+    model = tw.DataParallel(small_model())
+    for step in range(2 if tw.rank() == 1 else 4):
+        x, y = data(step, tw.rank())
+        try:
+            nn.functional.mse_loss(model(x), y).backward()
+        except tw.CommError as error:
+            return str(error)
+    time.sleep(8)  # alive, but taking no part
+    return ""
+
+
+def interrupted():
+    """Rank 0 waits for a rank that does not come; Ctrl-C ends the wait."""
+    model = tw.DataParallel(small_model())
+    x, y = data(0, tw.rank())
+    if tw.rank() == 1:
+        time.sleep(6)
+        return -1
+    loss = nn.functional.mse_loss(model(x), y)
+    sent = []
+    threading.Timer(1.0, lambda: (sent.append(time.monotonic()), signal.raise_signal(signal.SIGINT))).start()
+    try:
+        loss.backward()
+    except KeyboardInterrupt:
+        return time.monotonic() - sent[0]
+    return -1
+
+
+def gil():
+    """How far another thread counts while the main thread waits half a second for a late rank."""
+    if tw.rank() == 1:
+        time.sleep(0.5)
+        tw.average(torch.ones(4))
+        return 0
+    count, stop = [0], threading.Event()
+
+    def work():
+        while not stop.is_set():
+            count[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    tw.average(torch.ones(4))
+    stop.set()
+    thread.join()
+    return count[0]
+
+
+def quick_average():
+    """KF-55 in Python."""
+    x = torch.full((1_000_000,), tw.rank() + 1.0)
+    results = []
+    for _ in range(10):
+        x.fill_(tw.rank() + 1.0)
+        tw.average(x)
+        results.append(bool((x == 1.5).all()))
+    return results
+
+
+def over_process_group():
+    """The caller's own torch.distributed group carries the bytes."""
+    import os
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method="file://" + os.environ["THINWIRE_ADDRESS"][5:] + ".store",
+                            rank=int(os.environ["THINWIRE_RANK"]), world_size=int(os.environ["THINWIRE_SIZE"]))
+    group = tw.init(process_group=dist.group.WORLD)
+    result = train()
+    result["transport"] = group.transport
+    tw.shutdown()
+    dist.destroy_process_group()
+    return result
+
+
+def refused():
+    """What cannot be done is refused in words."""
+    texts = {}
+    sparse = tw.DataParallel(nn.Embedding(5, 2, sparse=True))
+    try:
+        sparse(torch.tensor([1, 2])).sum().backward()
+    except tw.UnsupportedError as error:
+        texts["sparse"] = str(error)
+    return texts
+
+
+def main():
+    name, arguments_text, result_path = sys.argv[1:]
+    result = globals()[name](**json.loads(arguments_text))
+    with open(result_path, "w") as file:
+        json.dump(result, file)
+    tw.shutdown()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
