@@ -2,8 +2,8 @@
 // The binding: classes and errors of the C++ library as Python sees them. No logic beyond turning
 // Ctrl-C into an interrupt of a wait. The pleasant surface is python/thinwire/*.py.
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <thread>
 
@@ -30,7 +30,8 @@ struct PyJoin {
   std::string source = "arguments";
 };
 
-PyJoin join_from_environment(Seconds timeout_s, const std::string& interface, const std::string& run_id) {
+PyJoin join_from_environment(Seconds timeout_s, const std::string& interface,
+                             const std::string& run_id) {
   PyJoin out;
   if (const auto launch = launch_environment()) {
     out.join = launch->join;
@@ -45,15 +46,19 @@ PyJoin join_from_environment(Seconds timeout_s, const std::string& interface, co
 }
 
 Buffer flat(const at::Tensor& tensor, const char* what) {
-  if (!tensor.device().is_cpu()) throw UnsupportedError(std::string(what) + ": takes CPU tensors only");
-  if (!tensor.is_contiguous()) throw ConfigError(std::string(what) + ": the tensor must be contiguous");
-  return {tensor.data_ptr(), tensor.numel() * static_cast<std::int64_t>(tensor.element_size()), DType::u8};
+  if (!tensor.device().is_cpu())
+    throw UnsupportedError(std::string(what) + ": takes CPU tensors only");
+  if (!tensor.is_contiguous())
+    throw ConfigError(std::string(what) + ": the tensor must be contiguous");
+  return {tensor.data_ptr(), tensor.numel() * static_cast<std::int64_t>(tensor.element_size()),
+          DType::u8};
 }
 
 /// A group as Python holds it. Counts of samples stated by `batches` apply to all models on it.
 class PyContext {
  public:
-  PyContext(const std::string& transport, const PyJoin& options) : comm_(make_comm(transport, options.join)) {}
+  PyContext(const std::string& transport, const PyJoin& options)
+      : comm_(make_comm(transport, options.join)) {}
   PyContext(const PyJoin& options, const c10::intrusive_ptr<c10d::ProcessGroup>& process_group)
       : comm_(wrap_process_group(process_group, join_group(options.join))) {}
 
@@ -71,7 +76,9 @@ class PyContext {
   void barrier(const std::string& name) { comm().barrier(name); }
   std::vector<std::int64_t> gather_counts(std::int64_t own) {
     std::vector<std::int64_t> all(static_cast<std::size_t>(ranks()));
-    comm().all_gather({-1, calls_++}, {all.data(), ranks(), DType::i64}, {&own, 1, DType::i64}).wait();
+    comm()
+        .all_gather({-1, calls_++}, {all.data(), ranks(), DType::i64}, {&own, 1, DType::i64})
+        .wait();
     return all;
   }
   void state_counts(const std::vector<std::int64_t>& counts) {
@@ -101,8 +108,8 @@ struct PyOptions {
 class PyDataParallel {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
-  PyDataParallel(std::shared_ptr<PyContext> context, const PyOptions& options, const Named& parameters,
-                 const Named& buffers)
+  PyDataParallel(std::shared_ptr<PyContext> context, const PyOptions& options,
+                 const Named& parameters, const Named& buffers)
       : context_(std::move(context)),
         sync_(named(parameters), named(buffers), context_->comm(), sync_options(options)) {}
 
@@ -169,8 +176,8 @@ void bind_errors(py::module_& m) {
 
 void bind_group(py::module_& m) {
   py::class_<PyJoin>(m, "JoinOptions")
-      .def(py::init([](const std::string& address, int rank, int ranks, double timeout_s, const std::string& interface,
-                       const std::string& run_id) {
+      .def(py::init([](const std::string& address, int rank, int ranks, double timeout_s,
+                       const std::string& interface, const std::string& run_id) {
         PyJoin out;
         out.join.address = address;
         out.join.rank = rank;
@@ -185,12 +192,14 @@ void bind_group(py::module_& m) {
       .def_property_readonly("rank", [](const PyJoin& self) { return self.join.rank; })
       .def_property_readonly("ranks", [](const PyJoin& self) { return self.join.size; })
       .def_property_readonly("address", [](const PyJoin& self) { return self.join.address; })
-      .def_property_readonly("has_publish", [](const PyJoin& self) { return static_cast<bool>(self.join.publish); })
+      .def_property_readonly(
+          "has_publish", [](const PyJoin& self) { return static_cast<bool>(self.join.publish); })
       .def("set_publish", [](PyJoin& self, py::function publish) {
-        self.join.publish = [publish = std::make_shared<py::function>(std::move(publish))](const std::string& own) {
-          const py::gil_scoped_acquire gil;
-          return (*publish)(own).cast<std::string>();
-        };
+        self.join.publish =
+            [publish = std::make_shared<py::function>(std::move(publish))](const std::string& own) {
+              const py::gil_scoped_acquire gil;
+              return (*publish)(own).cast<std::string>();
+            };
       });
   py::class_<PyContext, std::shared_ptr<PyContext>>(m, "Context")
       .def(py::init<const std::string&, const PyJoin&>(), Released())
@@ -208,10 +217,10 @@ void bind_group(py::module_& m) {
 
 void bind_data_parallel(py::module_& m) {
   py::class_<PyOptions>(m, "DataParallelOptions")
-      .def(py::init([](std::string form, std::string grouping, std::string plan_path, std::vector<std::string> exclude,
-                       bool broadcast_buffers) {
-        return PyOptions{std::move(form), std::move(grouping), std::move(plan_path), std::move(exclude),
-                         broadcast_buffers};
+      .def(py::init([](std::string form, std::string grouping, std::string plan_path,
+                       std::vector<std::string> exclude, bool broadcast_buffers) {
+        return PyOptions{std::move(form), std::move(grouping), std::move(plan_path),
+                         std::move(exclude), broadcast_buffers};
       }));
   py::class_<PyDataParallel>(m, "DataParallel")
       .def(py::init<std::shared_ptr<PyContext>, const PyOptions&, const PyDataParallel::Named&,
@@ -220,12 +229,14 @@ void bind_data_parallel(py::module_& m) {
       .def("begin", &PyDataParallel::begin, Released())
       .def("mark", &PyDataParallel::mark, Released())
       .def("set_buffers", &PyDataParallel::set_buffers)
-      .def("finish", [](PyDataParallel& self) { self.sync().finish(); }, Released())
+      .def(
+          "finish", [](PyDataParallel& self) { self.sync().finish(); }, Released())
       .def("plan", [](PyDataParallel& self) { return to_json(self.sync().plan()); })
       .def("last_step", [](PyDataParallel& self) {
         const StepStats& stats = self.sync().last_step();
         return py::dict(py::arg("step") = stats.step, py::arg("compute_s") = stats.compute_s,
-                        py::arg("exposed_s") = stats.exposed_s, py::arg("wire_bytes") = stats.wire_bytes,
+                        py::arg("exposed_s") = stats.exposed_s,
+                        py::arg("wire_bytes") = stats.wire_bytes,
                         py::arg("payload_bytes") = stats.payload_bytes);
       });
 }
@@ -237,9 +248,9 @@ PYBIND11_MODULE(_thinwire, m) {
   bind_errors(m);
   bind_group(m);
   bind_data_parallel(m);
-  m.def("unknown_name", [](const std::string& what, const std::string& wrong, const std::vector<std::string>& names) {
-    return unknown_name(what, wrong, names);
-  });
+  m.def("unknown_name",
+        [](const std::string& what, const std::string& wrong,
+           const std::vector<std::string>& names) { return unknown_name(what, wrong, names); });
   m.def("on_notice", [](py::function fn) {
     // Kept for good: a notice may come from any thread until the process ends.
     auto* kept = new py::function(std::move(fn));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // KF-41: the ways in which a launched run ends. This program is its own launcher and its own ranks:
-// `train_launch_test --launcher MODE` starts two ranks of `train_launch_test --rank MODE`, which take three
-// steps over tcp.
+// `train_launch_test --launcher MODE` starts two ranks of `train_launch_test --rank MODE`, which
+// take three steps over tcp.
 #include "thinwire/train/launch.h"
 
 #include <gtest/gtest.h>
