@@ -15,8 +15,9 @@ namespace thinwire::tcp {
 /// A communicator: world ranks in group order, and a number all its ranks know it by.
 struct GroupInfo {
   std::uint64_t id = 0;
-  std::vector<Rank> world;  ///< group rank -> world rank
-  Rank rank = 0;            ///< of this process, in the group
+  std::uint64_t parent = 0;  ///< the communicator this one was split from; 0: none
+  std::vector<Rank> world;   ///< group rank -> world rank
+  Rank rank = 0;             ///< of this process, in the group
   int size() const { return static_cast<int>(world.size()); }
 };
 

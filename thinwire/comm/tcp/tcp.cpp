@@ -152,6 +152,7 @@ class TcpComm final : public Comm {
     const std::uint64_t words[3] = {group_->id, static_cast<std::uint64_t>(nth),
                                     static_cast<std::uint64_t>(color)};
     group->id = hash_bytes(words, sizeof words);
+    group->parent = group_->id;
     for (const Rank r : members) group->world.push_back(group_->world[static_cast<std::size_t>(r)]);
     group->rank =
         static_cast<Rank>(std::find(members.begin(), members.end(), rank()) - members.begin());

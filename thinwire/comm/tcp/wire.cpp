@@ -86,7 +86,7 @@ void SendQueue::clear() {
 void Mesh::enqueue(Rank world, const Segment& segment, Call* call, std::int64_t order,
                    GroupState* state) {
   Peer& to = peer(world);
-  if (state) {
+  for (; state; state = group(state->info->parent)) {
     ++state->counters.messages;
     state->counters.header_bytes += kFrameBytes;
     state->counters.payload_bytes += segment.frame.length;
