@@ -27,9 +27,10 @@ TEST(Config, EveryExampleOfTheTableIsTaken) {
     EXPECT_NO_THROW(set_option(config, option.key, option.example)) << option.key;
     const TrainConfig defaults;
     EXPECT_FALSE(option.example.empty()) << option.key;
-    if (option.key != "form")  // only one form exists
+    if (option.key != "form") {  // only one form exists
       EXPECT_NE(to_json(config)[option.key], to_json(defaults)[option.key])
           << option.key << ": the example is the default";
+    }
   }
 }
 
