@@ -4,7 +4,7 @@
 import atexit
 import os
 
-from thinwire._load import ConfigError, native
+from thinwire._load import ConfigError, UnsupportedError, native
 
 _current = None
 
@@ -61,23 +61,7 @@ def _publish_through_agent(own):
     return store.get(key).decode()
 
 
-def _publish_through(process_group):
-    """Rank 0's address goes through the caller's own process group."""
-    def publish(own):
-        import torch.distributed as dist
-
-        box = [own]
-        dist.broadcast_object_list(box, src=dist.get_global_rank(process_group, 0), group=process_group)
-        return box[0]
-    return publish
-
-
-def _join_arguments(address, rank, ranks, timeout_s, interface, run_id, process_group):
-    if process_group is not None and address is None:
-        options = native.JoinOptions("", process_group.rank(), process_group.size(), timeout_s or 300.0,
-                                     interface or "", run_id or "")
-        options.set_publish(_publish_through(process_group))
-        return options
+def _join_arguments(address, rank, ranks, timeout_s, interface, run_id):
     given = {"address": address, "rank": rank, "ranks": ranks}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == 3:
@@ -96,7 +80,7 @@ def init(transport=None, *, address=None, rank=None, ranks=None, process_group=N
 
     transport      "tcp" (default with more than one rank), "c10d" (torch.distributed's Gloo), "mpi", "none"
     address, rank, ranks   "HOST:PORT" of rank 0 and this rank's place; default: from torchrun, mpirun or srun
-    process_group  a torch.distributed ProcessGroup of your own to travel on (implies "c10d")
+    process_group  refused: groups of torch.distributed are not carried yet
     timeout_s      the deadline of every wait; default 300, or THINWIRE_TIMEOUT
     interface      network interface to use; default: the one that routes to rank 0
     Returns the Group. Called again while a group is current it returns that one, if no argument asks for another.
@@ -107,15 +91,12 @@ def init(transport=None, *, address=None, rank=None, ranks=None, process_group=N
         if asked:
             raise ConfigError("init: a group is current already; call thinwire.shutdown() first")
         return _current
-    options = _join_arguments(address, rank, ranks, timeout_s, interface, run_id, process_group)
     if process_group is not None:
-        if transport not in (None, "c10d"):
-            raise ConfigError(f"init: a process_group travels over c10d, not over {transport}")
-        transport = "c10d"
-        context = native.Context(options, process_group)
-    else:
-        transport = transport or ("none" if options.ranks == 1 else "tcp")
-        context = native.Context(transport, options)
+        raise UnsupportedError("init: a process_group of the caller's own is not carried yet; "
+                               "leave it out: under torchrun thinwire joins by itself and opens its own connections")
+    options = _join_arguments(address, rank, ranks, timeout_s, interface, run_id)
+    transport = transport or ("none" if options.ranks == 1 else "tcp")
+    context = native.Context(transport, options)
     _current = Group(context, transport)
     return _current
 

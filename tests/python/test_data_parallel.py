@@ -85,11 +85,9 @@ def test_KF55_average():
     assert ranks.run("quick_average", timeout=30) == [[True] * 10] * 2
 
 
-def test_over_the_callers_process_group():
-    a, b = ranks.run("over_process_group")
-    assert a["transport"] == "c10d"
-    assert a["parameters"] == b["parameters"]
-    assert close(a["parameters"], scenarios.joined())
+def test_the_callers_process_group_is_refused_in_words():
+    for text in ranks.run("over_process_group"):
+        assert "process_group" in text and "torchrun" in text
 
 
 def test_refused_in_words():
