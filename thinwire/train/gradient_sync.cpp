@@ -133,6 +133,9 @@ void GradientSync::Impl::check_plan_fits(const Plan& plan) const {
 
 void GradientSync::Impl::set_up(const std::string& when) {
   std::vector<Declared> mine;
+  std::unordered_set<const void*> touched;  // sums that have not been exchanged yet outlive a change
+  for (const Trained& one : trained)
+    if (one.touched) touched.insert(one.tensor.unsafeGetTensorImpl());
   trained.clear();
   position.clear();
   dtypes.clear();
@@ -145,6 +148,7 @@ void GradientSync::Impl::set_up(const std::string& when) {
     shapes.push_back(one.tensor.sizes().vec());
     if (out || !one.tensor.requires_grad()) continue;
     trained.push_back({.name = one.name, .tensor = one.tensor});
+    trained.back().touched = touched.contains(one.tensor.unsafeGetTensorImpl());
     position.push_back(static_cast<int>(i));
   }
   for (const NamedTensor& one : buffers) mine.push_back(declared(one, true, is_excluded(one.name)));

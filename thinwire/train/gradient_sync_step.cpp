@@ -57,6 +57,7 @@ void GradientSync::Impl::begin() {
   if (!alone) {
     if (changed()) {
       set_up(fmt::format("at step {}", step));
+      counters_before = exchanger->group(0).counters();
       prepare_buffers();
     }
     if (synchronising && !buffer_messages.empty()) {
