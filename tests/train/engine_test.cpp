@@ -118,7 +118,9 @@ TEST(Engine, GradientsKeptBetweenStepsLiveInTheBucket) {
       backward(sync, [&] { return step == 2 ? (a * (world.rank + 1)).sum() : ((a + b) * (world.rank + 1)).sum(); });
       EXPECT_TRUE(all_equal(a.grad(), 1.5));
       EXPECT_TRUE(all_equal(b.grad(), step == 2 ? 0 : 1.5));
-      if (step > 0) EXPECT_EQ(a.grad().data_ptr(), memory);
+      if (step > 0) {
+        EXPECT_EQ(a.grad().data_ptr(), memory);
+      }
       memory = a.grad().data_ptr();
       sgd({a, b}, 0, false);
     }
