@@ -25,13 +25,15 @@ Sequential small_net(std::uint64_t seed) {
 }
 
 at::Tensor batch(int rank) {
-  return at::randn({4, 6}, at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(50 + rank)),
+  return at::randn({4, 6},
+                   at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(50 + rank)),
                    at::TensorOptions());
 }
 
 /// w * x whose backward runs a backward of its own, as recomputed segments do.
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& w) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& w) {
     context->saved_data["w"] = w;
     context->saved_data["x"] = x.detach();
     return w.detach() * x;
@@ -49,7 +51,8 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 };
 
 struct Scaled : torch::nn::Module {
-  explicit Scaled(bool recomputes) : recomputes(recomputes), w(register_parameter("w", at::full({}, 2.0))) {}
+  explicit Scaled(bool recomputes)
+      : recomputes(recomputes), w(register_parameter("w", at::full({}, 2.0))) {}
   at::Tensor forward(at::Tensor x) {
     if (!recomputes) return w * (w * x);
     return Recomputed::apply(Recomputed::apply(x.requires_grad_(), w), w);
@@ -79,7 +82,8 @@ TEST(KnownFailures, KF04_SeveralContributions) {
         model->w.mutable_grad().reset();
       }
       int exchanges = 0;
-      for (const Event& event : model.sync().trace()) exchanges += event.kind == OpKind::exchange ? 1 : 0;
+      for (const Event& event : model.sync().trace())
+        exchanges += event.kind == OpKind::exchange ? 1 : 0;
       EXPECT_EQ(exchanges, 3) << "one exchange a step, after the last contribution";
     });
 }
@@ -88,7 +92,8 @@ TEST(DataParallel, EqualsOneProcessOnTheJoinedBatch) {
   const Watchdog watchdog;
   for (const bool clip : {false, true})
     sync_ranks(2, [&](RankWorld& world) {
-      DataParallel model(small_net(static_cast<std::uint64_t>(world.rank)), world.comm, world.options());
+      DataParallel model(small_net(static_cast<std::uint64_t>(world.rank)), world.comm,
+                         world.options());
       Sequential alone = small_net(0);
       torch::optim::SGD optimizer(model.parameters(), 0.1), control(alone->parameters(), 0.1);
       const auto joined = at::cat({batch(0), batch(1)});
@@ -149,7 +154,8 @@ TEST(DataParallel, BatchNormFollowsRankZero) {
     model.sync().begin();
     for (const auto& buffer : model->buffers()) {
       const auto all = world.comm.membership()->all_gather(
-          "buffer", std::string(static_cast<const char*>(buffer.const_data_ptr()), buffer.nbytes()));
+          "buffer",
+          std::string(static_cast<const char*>(buffer.const_data_ptr()), buffer.nbytes()));
       EXPECT_EQ(all[0], all[1]);
     }
     EXPECT_EQ(model->buffers()[2].item<std::int64_t>(), 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data-parallel engine beyond the known failures' own inputs: order of sums, changes of the model between steps,
-// contributions that come late, forms, overlap.
+// The data-parallel engine beyond the known failures' own inputs: order of sums, changes of the
+// model between steps, contributions that come late, forms, overlap.
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
@@ -22,13 +22,16 @@ void backward(GradientSync& sync, const std::function<at::Tensor()>& forward) {
 }
 
 /// The numbers a rank multiplies its parameters with: the local gradients.
-at::Tensor numbers(std::uint64_t seed, std::vector<std::int64_t> shape, at::ScalarType dtype = at::kFloat) {
-  return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions(at::kDouble)).to(dtype);
+at::Tensor numbers(std::uint64_t seed, std::vector<std::int64_t> shape,
+                   at::ScalarType dtype = at::kFloat) {
+  return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed),
+                   at::TensorOptions(at::kDouble))
+      .to(dtype);
 }
 
 int exchanges_in(const Trace& trace) {
-  return static_cast<int>(
-      std::count_if(trace.begin(), trace.end(), [](const Event& e) { return e.kind == OpKind::exchange; }));
+  return static_cast<int>(std::count_if(trace.begin(), trace.end(),
+                                        [](const Event& e) { return e.kind == OpKind::exchange; }));
 }
 
 /// A codec whose decode hands back memory of its own each time.
@@ -44,7 +47,9 @@ class Fresh : public Codec {
 
 void add_fresh() {
   static const bool once = [] {
-    add_codec("fresh", [](const Spec&, std::span<const TensorDesc>) { return std::make_unique<Fresh>(); }, "test");
+    add_codec(
+        "fresh", [](const Spec&, std::span<const TensorDesc>) { return std::make_unique<Fresh>(); },
+        "test");
     return true;
   }();
   ASSERT_TRUE(once);
@@ -66,18 +71,21 @@ TEST(Engine, SumsInRankOrderAndDividesOnce) {
         }
         GradientSync sync(list, {}, world.comm, world.options(grouping));
         const auto local = [&](int step, Rank rank, std::size_t i) {
-          return numbers(static_cast<std::uint64_t>(100 * step + 10 * rank) + i, shapes[i], p[i].scalar_type());
+          return numbers(static_cast<std::uint64_t>(100 * step + 10 * rank) + i, shapes[i],
+                         p[i].scalar_type());
         };
         for (int step = 0; step < 3; ++step) {
           backward(sync, [&] {
             at::Tensor loss = at::zeros({}, at::kDouble);
-            for (std::size_t i = 0; i < p.size(); ++i) loss = loss + (p[i] * local(step, world.rank, i)).sum();
+            for (std::size_t i = 0; i < p.size(); ++i)
+              loss = loss + (p[i] * local(step, world.rank, i)).sum();
             return loss;
           });
           for (std::size_t i = 0; i < p.size(); ++i) {
             at::Tensor sum = local(step, 0, i);
             for (Rank rank = 1; rank < n; ++rank) sum = sum + local(step, rank, i);
-            EXPECT_TRUE(at::equal(p[i].grad(), n == 1 ? sum : sum / n)) << n << " ranks, " << grouping << ", p" << i;
+            EXPECT_TRUE(at::equal(p[i].grad(), n == 1 ? sum : sum / n))
+                << n << " ranks, " << grouping << ", p" << i;
           }
           sgd(p, 0, step == 1);
         }
@@ -91,8 +99,8 @@ TEST(Engine, ALateContributionIsAddedOnAllRanks) {
       auto a = parameter(at::ones({4})), b = parameter(at::ones({4}));
       GradientSync sync({{"a", a}, {"b", b}}, {}, world.comm, world.options("wfbp"));
       const double x = world.rank + 1;
-      // Step 0 teaches that b takes no part, so from then on its bucket starts when a's gradient arrives; b's own
-      // comes after that.
+      // Step 0 teaches that b takes no part, so from then on its bucket starts when a's gradient
+      // arrives; b's own comes after that.
       backward(sync, [&] { return (a * x).sum(); });
       for (int step = 1; step < 4; ++step) {
         sgd({a, b}, 0);
@@ -115,7 +123,9 @@ TEST(Engine, GradientsKeptBetweenStepsLiveInTheBucket) {
     const void* memory = nullptr;
     for (int step = 0; step < 4; ++step) {
       // b takes no part in step 2: its cleared gradient stays cleared.
-      backward(sync, [&] { return step == 2 ? (a * (world.rank + 1)).sum() : ((a + b) * (world.rank + 1)).sum(); });
+      backward(sync, [&] {
+        return step == 2 ? (a * (world.rank + 1)).sum() : ((a + b) * (world.rank + 1)).sum();
+      });
       EXPECT_TRUE(all_equal(a.grad(), 1.5));
       EXPECT_TRUE(all_equal(b.grad(), step == 2 ? 0 : 1.5));
       if (step > 0) {
@@ -144,9 +154,11 @@ TEST(Engine, BackwardTwiceWithoutFlagsAddsUp) {
 TEST(Engine, SharedAndMixedParameters) {
   const Watchdog watchdog;
   sync_ranks(2, [](RankWorld& world) {
-    auto w = parameter(at::ones({2})), h = parameter(at::ones({2}, at::kBFloat16)), d = parameter(at::ones({2}, at::kDouble));
+    auto w = parameter(at::ones({2})), h = parameter(at::ones({2}, at::kBFloat16)),
+         d = parameter(at::ones({2}, at::kDouble));
     auto image = at::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
-    GradientSync sync({{"w", w}, {"again", w}, {"h", h}, {"d", d}, {"image", image}}, {}, world.comm, world.options());
+    GradientSync sync({{"w", w}, {"again", w}, {"h", h}, {"d", d}, {"image", image}}, {},
+                      world.comm, world.options());
     EXPECT_EQ(sync.plan().tensors.size(), 4u);
     const auto x = numbers(static_cast<std::uint64_t>(world.rank), {2, 3, 4, 5});
     for (int step = 0; step < 2; ++step) {
@@ -158,7 +170,8 @@ TEST(Engine, SharedAndMixedParameters) {
       EXPECT_TRUE(all_equal(h.grad(), 1.5));
       EXPECT_EQ(h.grad().scalar_type(), at::kBFloat16);
       EXPECT_TRUE(all_equal(d.grad(), 1.5));
-      EXPECT_TRUE(at::equal(image.grad(), (numbers(0, {2, 3, 4, 5}) + numbers(1, {2, 3, 4, 5})) / 2));
+      EXPECT_TRUE(
+          at::equal(image.grad(), (numbers(0, {2, 3, 4, 5}) + numbers(1, {2, 3, 4, 5})) / 2));
       EXPECT_EQ(image.grad().strides(), image.strides());
       sgd({w, h, d, image}, 0);
     }
@@ -196,7 +209,8 @@ TEST(Engine, FrozenAndUnfrozenParameters) {
     if (world.rank == 1) b.requires_grad_(true);
     for (int step = 0; step < 2; ++step) backward(sync, [&] { return (a + b).sum(); });
   });
-  for (const auto& error : errors) EXPECT_NE(text_of(error).find("rank"), std::string::npos) << text_of(error);
+  for (const auto& error : errors)
+    EXPECT_NE(text_of(error).find("rank"), std::string::npos) << text_of(error);
 }
 
 TEST(Engine, RefusesInWords) {
@@ -205,15 +219,18 @@ TEST(Engine, RefusesInWords) {
     auto w = parameter(at::ones({3})), table = parameter(at::ones({5, 2}));
     GradientSync sync({{"w", w}, {"table", table}}, {}, world.comm, world.options());
     sync.begin();
-    TW_EXPECT_THROW((w * w).sum().backward({}, std::nullopt, /*create_graph=*/true), UnsupportedError, "'w'");
+    TW_EXPECT_THROW((w * w).sum().backward({}, std::nullopt, /*create_graph=*/true),
+                    UnsupportedError, "'w'");
     w.mutable_grad().reset();
     sync.begin();
-    const auto rows = at::embedding(table, at::tensor({0, 1}, at::kLong), -1, false, /*sparse=*/true);
+    const auto rows =
+        at::embedding(table, at::tensor({0, 1}, at::kLong), -1, false, /*sparse=*/true);
     TW_EXPECT_THROW(rows.sum().backward(), UnsupportedError, "'table' is sparse");
     table.mutable_grad().reset();
     backward(sync, [&] { return (w * (world.rank + 1)).sum(); });
     EXPECT_TRUE(all_equal(w.grad(), 1.5)) << "nothing had been sent, so the engine goes on";
-    TW_EXPECT_THROW(GradientSync({{"w", w}}, {}, world.comm, {.excluded = {"v"}}), ConfigError, "'v'");
+    TW_EXPECT_THROW(GradientSync({{"w", w}}, {}, world.comm, {.excluded = {"v"}}), ConfigError,
+                    "'v'");
   });
 }
 
@@ -288,7 +305,8 @@ TEST(Engine, EqualCountsAreThePlainMean) {
     at::Tensor sum = numbers(0, {50}) + numbers(1, {50}) + numbers(2, {50});
     sync.set_samples(7);
     EXPECT_EQ(sync.total_samples(), 21);
-    backward(sync, [&] { return (w * numbers(static_cast<std::uint64_t>(world.rank), {50})).sum(); });
+    backward(sync,
+             [&] { return (w * numbers(static_cast<std::uint64_t>(world.rank), {50})).sum(); });
     EXPECT_TRUE(at::equal(w.grad(), sum / 3));
     EXPECT_EQ(sync.total_samples(), -1) << "counts hold for one exchange";
   });
@@ -352,7 +370,8 @@ TEST(KnownFailures, KF40_SurvivorsBuildANewGroup) {
 
 TEST(KnownFailures, KF45_ExchangesOverlapTheBackward) {
   const Watchdog watchdog;
-  // 4 buckets of 40,000 bytes; an all-reduce moves 40,000 bytes each way of a link of 1 MB/s: 40 ms.
+  // 4 buckets of 40,000 bytes; an all-reduce moves 40,000 bytes each way of a link of 1 MB/s: 40
+  // ms.
   sync_ranks(
       2,
       [](RankWorld& world) {
@@ -368,7 +387,9 @@ TEST(KnownFailures, KF45_ExchangesOverlapTheBackward) {
           for (auto& one : p) {
             y = y * one;
             // The device's work: 50 ms before the gradients of this layer are there.
-            y.register_hook([](const at::Tensor&) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+            y.register_hook([](const at::Tensor&) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            });
           }
           return y.sum();
         };
@@ -383,7 +404,8 @@ TEST(KnownFailures, KF45_ExchangesOverlapTheBackward) {
         EXPECT_LE(best.compute_s + best.exposed_s, 0.280);
         std::vector<Event> sent, computed;
         for (const Event& event : sync.trace())
-          if (event.step == best.step) (event.kind == OpKind::exchange ? sent : computed).push_back(event);
+          if (event.step == best.step)
+            (event.kind == OpKind::exchange ? sent : computed).push_back(event);
         ASSERT_EQ(sent.size(), 4u);
         ASSERT_EQ(computed.size(), 4u);
         for (std::size_t k = 0; k < 3; ++k) {

@@ -133,7 +133,8 @@ void GradientSync::Impl::check_plan_fits(const Plan& plan) const {
 
 void GradientSync::Impl::set_up(const std::string& when) {
   std::vector<Declared> mine;
-  std::unordered_set<const void*> touched;  // sums that have not been exchanged yet outlive a change
+  std::unordered_set<const void*>
+      touched;  // sums that have not been exchanged yet outlive a change
   for (const Trained& one : trained)
     if (one.touched) touched.insert(one.tensor.unsafeGetTensorImpl());
   trained.clear();
