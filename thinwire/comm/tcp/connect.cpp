@@ -7,6 +7,8 @@
 
 #include <array>
 #include <asio/connect.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
 #include <asio/read.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
@@ -94,9 +96,17 @@ struct Connecting {
     if (--left == 0) io.stop();
   }
 
+  /// The sockets, out of the hands of asio.
+  std::vector<int> take() {
+    std::vector<int> out;
+    for (auto& socket : made) out.push_back(socket ? socket->release() : -1);
+    return out;
+  }
+
   void accept_next() {
     acceptor.async_accept([this](const asio::error_code& error, Socket socket) {
-      if (error) return;
+      if (error == asio::error::operation_aborted) return;
+      if (error) return accept_next();
       auto greeting = std::make_shared<Greeting>(io);
       greeting->socket = std::move(socket);
       asio::async_read(greeting->socket, asio::buffer(greeting->in),
@@ -147,9 +157,10 @@ std::string missing(const Connecting& connecting) {
 
 }  // namespace
 
-std::vector<std::optional<Socket>> connect_all(asio::io_context& io, Membership& membership,
-                                               const std::string& agreed,
-                                               std::pair<int, int> ports) {
+std::vector<int> connect_all(Membership& membership, const std::string& agreed,
+                             std::pair<int, int> ports) {
+  // Handlers still under way at the end are dropped with the context, and never run.
+  asio::io_context io{1};
   const Rank own = membership.rank();
   Connecting connecting{
       io,
@@ -174,7 +185,7 @@ std::vector<std::optional<Socket>> connect_all(asio::io_context& io, Membership&
     endpoints.emplace_back(asio::ip::make_address(fields[0]),
                            static_cast<unsigned short>(std::stoi(fields[1])));
   }
-  if (connecting.left == 0) return std::move(connecting.made);
+  if (connecting.left == 0) return connecting.take();
   connecting.accept_next();
   for (Rank r = 0; r < own; ++r) connecting.connect_to(r, endpoints[static_cast<std::size_t>(r)]);
   const Deadline deadline = after(membership.timeout_s());
@@ -192,7 +203,7 @@ std::vector<std::optional<Socket>> connect_all(asio::io_context& io, Membership&
                          missing(connecting), membership.timeout_s())});
     std::rethrow_exception(error_of(fault, "tcp"));
   }
-  return std::move(connecting.made);
+  return connecting.take();
 }
 
 }  // namespace thinwire::tcp

@@ -22,10 +22,10 @@ struct Layout {
   std::int64_t sequence, step, count, offset;
   std::int32_t exchange, part;
   std::int16_t op;
-  std::int16_t unused;
+  std::uint8_t eager, unused;
   std::int32_t root;
   std::uint32_t length;
-  std::uint32_t unused2;
+  std::uint32_t taken;
 };
 static_assert(sizeof(Layout) == kFrameBytes);
 
@@ -51,10 +51,11 @@ void encode(const Frame& frame, FrameBytes& out) {
                       call.id.exchange,
                       call.id.part,
                       static_cast<std::int16_t>(call.op),
+                      frame.eager,
                       0,
                       call.root,
                       frame.length,
-                      0};
+                      frame.taken};
   std::memcpy(out.data(), &layout, kFrameBytes);
 }
 
@@ -62,18 +63,24 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
   Layout in;
   std::memcpy(&in, bytes.data(), kFrameBytes);
   require(in.magic == kMagic, "magic", in.magic);
-  require(in.kind <= static_cast<std::uint8_t>(FrameKind::message), "kind", in.kind);
+  require(in.kind <= static_cast<std::uint8_t>(FrameKind::credit), "kind", in.kind);
   require(in.phase <= 1, "phase", in.phase);
   require(in.call_kind <= static_cast<std::uint8_t>(CallKind::barrier), "call", in.call_kind);
   require(in.dtype <= static_cast<std::uint8_t>(DType::bool8), "dtype", in.dtype);
   require(in.op >= 0 && in.op <= static_cast<std::int16_t>(Combine::replace), "op", in.op);
-  require(in.count >= 0, "count", in.count);
-  require(in.offset >= 0, "offset", in.offset);
+  require(in.eager <= 1, "eager", in.eager);
+  require(in.count >= 0 && in.count <= kMostElements, "count", in.count);
+  require(in.offset >= 0 && in.offset <= 16 * kMostElements, "offset", in.offset);
   require(in.sequence >= 0, "sequence", in.sequence);
   require(in.length <= kMostFrameLength, "length", in.length);
+  const auto kind = static_cast<FrameKind>(in.kind);
+  const bool carries =
+      kind == FrameKind::data || kind == FrameKind::message || kind == FrameKind::piece;
+  require(carries || in.length == 0, "length of an announcement", in.length);
   Frame out;
-  out.kind = static_cast<FrameKind>(in.kind);
+  out.kind = kind;
   out.phase = in.phase;
+  out.eager = in.eager != 0;
   out.run = in.run;
   out.group = in.group;
   out.sequence = in.sequence;
@@ -82,6 +89,7 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
               static_cast<Combine>(in.op),         in.root};
   out.offset = in.offset;
   out.length = in.length;
+  out.taken = in.taken;
   return out;
 }
 

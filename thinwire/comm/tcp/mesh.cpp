@@ -3,10 +3,11 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <asio/post.hpp>
 
+#include "thinwire/comm/tcp/linger.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/rng.h"
 #include "thinwire/core/text.h"
@@ -38,37 +39,42 @@ std::shared_ptr<Mesh> Mesh::make(std::shared_ptr<Membership> membership, const O
   const std::string agreed =
       fmt::format("algorithm {}, chunk {}, eager {}", static_cast<int>(options.all_reduce),
                   options.chunk, options.eager);
-  auto sockets = connect_all(mesh->io_, *mesh->membership_, agreed, ports);
-  for (auto& socket : sockets)
-    mesh->peers_.push_back(socket ? std::make_unique<Peer>(std::move(*socket)) : nullptr);
-  mesh->io_.restart();
+  for (const int fd : connect_all(*mesh->membership_, agreed, ports))
+    mesh->peers_.push_back(fd >= 0 ? std::make_unique<Peer>(fd) : nullptr);
+  for (std::size_t r = 0; r < mesh->peers_.size(); ++r)
+    if (mesh->peers_[r]) mesh->reactor_.add(mesh->peers_[r]->fd, static_cast<std::uint32_t>(r));
   mesh->subscription_ = mesh->membership_->on_fault([mesh = mesh.get()](const Fault& fault) {
-    asio::post(mesh->io_, [mesh, fault] { mesh->end_all(fault); });
+    {
+      std::lock_guard lock(mesh->inbox_mutex_);
+      mesh->inbox_ = fault;
+    }
+    mesh->reactor_.wake();
   });
-  mesh->thread_ = std::thread([mesh = mesh.get()] {
-    pthread_setname_np(pthread_self(), "thinwire-tcp");
-    for (std::size_t r = 0; r < mesh->peers_.size(); ++r)
-      if (mesh->peers_[r]) mesh->arm_read(static_cast<Rank>(r));
-    mesh->io_.run();
-  });
+  if (mesh->peers_.size() > 1)
+    mesh->thread_ = std::thread([mesh = mesh.get()] {
+      pthread_setname_np(pthread_self(), "thinwire-tcp");
+      mesh->run();
+    });
   return mesh;
 }
 
 // The progress thread never blocks, so joining it is no wait; unfinished calls end with an error.
 Mesh::~Mesh() {
   subscription_.reset();
-  if (thread_.joinable()) {
-    asio::post(io_, [this] {
-      end_all({-1, "the communicator was dropped while this call was under way"});
-      io_.stop();
-    });
-    thread_.join();
+  {
+    std::lock_guard lock(inbox_mutex_);
+    ending_ = true;
   }
+  reactor_.wake();
+  if (thread_.joinable()) thread_.join();
+  const bool in_order = !fault_ && !membership_->fault();
+  end_all({-1, "the communicator was dropped while this call was under way"});
   for (auto& peer : peers_) {
     if (!peer) continue;
-    asio::error_code ignored;
-    peer->socket.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-    peer->socket.close(ignored);
+    if (in_order)
+      close_gently(peer->fd);
+    else
+      ::close(peer->fd);
   }
 }
 
@@ -83,8 +89,8 @@ void Mesh::add_group(std::shared_ptr<const GroupInfo> info) {
 void Mesh::drop_group(std::uint64_t id) {
   std::lock_guard lock(mutex_);
   groups_.erase(id);
-  std::erase_if(early_,
-                [&](const auto& early) { return early->complete && early->frame.group == id; });
+  for (std::size_t i = early_.size(); i-- > 0;)
+    if (early_[i]->frame.group == id) drop_early(i);
 }
 
 std::int64_t Mesh::next_split(std::uint64_t id) {
@@ -165,15 +171,13 @@ Handle Mesh::publish(Call& call, std::unique_lock<std::mutex>&) {
   call.pending->call = &call;
   Handle handle(call.pending);
   active_.push_back(&call);
-  post_signatures(call);
-  if (call.eager)
-    for (Rank r = 0; r < call.ranks(); ++r)
-      if (r != call.rank()) emit_to(call, r);
+  introduce(call);
   replay_early(call);
   for (Rank r = 0; r < call.ranks(); ++r) {
-    const Rank world = call.group->world[static_cast<std::size_t>(r)];
     if (r == call.rank()) continue;
-    if (peer(world).closed && call.peers[static_cast<std::size_t>(r)].missing > 0)
+    const Rank world = call.group->world[static_cast<std::size_t>(r)];
+    const CallPeer& state = call.peers[static_cast<std::size_t>(r)];
+    if (peer(world).closed && (state.missing > 0 || !state.emitted))
       membership_->fail(
           {world,
            fmt::format("rank {} has closed its data connection; it has left or died", world)});
@@ -183,29 +187,41 @@ Handle Mesh::publish(Call& call, std::unique_lock<std::mutex>&) {
   return handle;
 }
 
-/// Peers that get no short piece of this call at once must hear of it all the same.
-void Mesh::post_signatures(Call& call) {
+void Mesh::disagree_on_group(Rank world, const Frame& frame) {
+  membership_->fail({world, fmt::format("rank {} sent {} to a group that it does not belong to",
+                                        world, thinwire::describe(frame.call))});
+}
+
+/// Short pieces go to each peer at once, as long as the peer keeps up; a peer that gets none hears
+/// of the call all the same.
+void Mesh::introduce(Call& call) {
   for (Rank r = 0; r < call.ranks(); ++r) {
-    const bool piece_goes_at_once = call.eager && !call.peers[static_cast<std::size_t>(r)].emitted;
-    if (r == call.rank() || piece_goes_at_once) continue;
+    if (r == call.rank()) continue;
+    const Rank world = call.group->world[static_cast<std::size_t>(r)];
+    if (call.eager && !call.peers[static_cast<std::size_t>(r)].emitted &&
+        has_room(world, call.in.bytes())) {
+      emit_to(call, r, true);
+      continue;
+    }
     Segment segment;
     segment.frame.kind = FrameKind::posted;
     segment.frame.sequence = call.sequence;
     segment.frame.call = signature_for(call, r);
     segment.frame.group = call.group->id;
-    enqueue(call.group->world[static_cast<std::size_t>(r)], segment, nullptr, call.order,
-            group(call.group->id));
+    enqueue(world, segment, nullptr, call.order, group(call.group->id));
   }
 }
 
-void Mesh::emit_to(Call& call, Rank r) {
+void Mesh::emit_to(Call& call, Rank r, bool eager) {
   if (call.peers[static_cast<std::size_t>(r)].emitted) return;
   pieces_.clear();
   emit(call, r, pieces_);
   GroupState* state = group(call.group->id);
+  const Rank world = call.group->world[static_cast<std::size_t>(r)];
   for (Segment& segment : pieces_) {
     segment.frame.group = call.group->id;
-    enqueue(call.group->world[static_cast<std::size_t>(r)], segment, &call, call.order, state);
+    if (eager) sent_eagerly(world, segment.frame);
+    enqueue(world, segment, &call, call.order, state);
   }
 }
 
@@ -234,39 +250,42 @@ void Mesh::disagree(const Call& call, Rank r, const Signature& theirs) {
                                : mismatch(world(r), theirs, world(call.rank()), ours)});
 }
 
-/// What came before this rank started the call. The call is not yet known to the progress thread as
-/// one that can make progress, so the caller may do this work; it is short by construction.
+/// What came before this rank started the call. The progress thread does not know the call yet, or
+/// is the one that does this, so no other thread is at work on its memory; the pieces are short.
 void Mesh::replay_early(Call& call) {
   for (std::size_t i = 0; i < early_.size();) {
     Early& early = *early_[i];
-    if (early.frame.group != call.group->id || early.frame.sequence != call.sequence ||
-        early.frame.call.kind == CallKind::send || !early.complete) {
+    const bool collective =
+        early.frame.kind == FrameKind::posted || early.frame.kind == FrameKind::data;
+    if (!collective || early.frame.group != call.group->id ||
+        early.frame.sequence != call.sequence) {
       ++i;
       continue;
     }
     const Rank r = group_rank(*call.group, early.from);
-    take_posted(call, r, early.frame.call);
-    if (early.frame.kind == FrameKind::data && call.peers[static_cast<std::size_t>(r)].posted) {
-      std::byte* place = early.frame.length <= call.peers[static_cast<std::size_t>(r)].missing
-                             ? destination(call, r, early.frame)
-                             : nullptr;
-      if (!place) {
-        disagree(call, r, early.frame.call);
-      } else {
-        std::copy(early.bytes.begin(), early.bytes.end(), place);
-        call.peers[static_cast<std::size_t>(r)].missing -= early.frame.length;
-        call.missing -= early.frame.length;
-        std::vector<std::pair<Rank, Segment>> results;
-        arrived(call, early.frame, results);
-        for (auto& [to, segment] : results) {
-          ++call.unsent;
-          segment.frame.group = call.group->id;
-          enqueue(call.group->world[static_cast<std::size_t>(to)], segment, &call, call.order,
-                  group(call.group->id));
-        }
-      }
-    }
-    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (r >= 0) take_posted(call, r, early.frame.call);
+    if (r >= 0 && early.frame.kind == FrameKind::data &&
+        call.peers[static_cast<std::size_t>(r)].posted)
+      replay(call, r, early);
+    drop_early(i);
+  }
+}
+
+void Mesh::replay(Call& call, Rank r, const Early& early) {
+  CallPeer& state = call.peers[static_cast<std::size_t>(r)];
+  std::byte* place =
+      early.frame.length <= state.missing ? destination(call, r, early.frame) : nullptr;
+  if (!place) return disagree(call, r, early.frame.call);
+  std::copy_n(early.bytes.begin(), early.frame.length, place);
+  state.missing -= early.frame.length;
+  call.missing -= early.frame.length;
+  replayed_.clear();
+  arrived(call, early.frame, replayed_);
+  for (auto& [to, segment] : replayed_) {
+    ++call.unsent;
+    segment.frame.group = call.group->id;
+    enqueue(call.group->world[static_cast<std::size_t>(to)], segment, &call, call.order,
+            group(call.group->id));
   }
 }
 
@@ -293,19 +312,16 @@ void Mesh::release(Call& call) {
 std::string Mesh::missing_ranks(const Call& call) const {
   std::vector<std::string> names;
   const auto add = [&](Rank world) {
-    std::string text = fmt::format("rank {}", world);
+    std::string text = fmt::format("rank {} (missing): ", world);
     const Seconds silent = membership_->silent_s(world);
-    if (membership_->has_left(world)) {
-      text += " (has left)";
-    } else if (silent >= kFrozenAfter) {
-      text += fmt::format(" (frozen: no sign of life for {:.1f} s", silent);
-      const std::string last = membership_->last_started(world);
-      text += last.empty() ? ")" : fmt::format("; it last started {})", last);
-    } else {
-      const std::string last = membership_->last_started(world);
-      text += last.empty() ? " (alive, has started nothing)"
-                           : fmt::format(" (alive, last started {})", last);
-    }
+    const std::string last = membership_->last_started(world);
+    if (membership_->has_left(world))
+      text += "has left";
+    else if (silent >= kFrozenAfter)
+      text += fmt::format("frozen, last sign of life {:.1f} s ago", silent);
+    else
+      text += fmt::format("alive, last sign of life {:.1f} s ago", silent);
+    text += last.empty() ? ", has started nothing" : fmt::format(", last started {}", last);
     names.push_back(text);
   };
   if (call.plan == Plan::message) {
@@ -317,16 +333,16 @@ std::string Mesh::missing_ranks(const Call& call) const {
         add(call.group->world[static_cast<std::size_t>(r)]);
     }
   }
-  return names.empty() ? "any rank" : join(names, ", ");
+  return names.empty() ? "any rank" : join(names, "; ");
 }
 
 std::exception_ptr Mesh::expired(CallPending& pending, Seconds waited_s) {
   Fault fault{-1, {}};
   {
     std::lock_guard lock(mutex_);
-    if (!pending.call)
-      return error_of({-1, "the result came at the last moment"},
-                      thinwire::describe(pending.signature));
+    if (!pending.call)  // over meanwhile: with the group's fault, or with a result, which wins
+      return error_of(fault_.value_or(Fault{-1, "the result came at the last moment"}),
+                      thinwire::describe(pending.signature.kind, pending.signature.id));
     const Call& call = *pending.call;
     const std::string name = pending.name.empty() ? "" : fmt::format("'{}': ", pending.name);
     fault.text =
@@ -352,6 +368,7 @@ void Mesh::end_all(const Fault& fault) {
     for (auto& peer : peers_) {
       if (!peer) continue;
       peer->queue.clear();
+      if (!peer->closed) reactor_.remove(peer->fd);
       peer->call = nullptr;
       peer->place = nullptr;
       peer->closed = true;
@@ -360,6 +377,8 @@ void Mesh::end_all(const Fault& fault) {
       pendings.push_back(active_.back()->pending);
       release(*active_.back());
     }
+    for (auto& peer : peers_)
+      if (peer) peer->early.reset();
     early_.clear();
     stopped_ = true;
   }
@@ -373,8 +392,9 @@ void Mesh::end_all(const Fault& fault) {
 void Mesh::close_peer(Rank world, const std::string& why) {
   Peer& closed = peer(world);
   closed.closed = true;
+  reactor_.remove(closed.fd);
+  bool waits = closed.queue.holds_calls();
   closed.queue.clear();
-  bool waits = false;
   for (Call* call : active_) {
     const Rank r = group_rank(*call->group, world);
     if (r < 0) continue;

@@ -8,9 +8,6 @@
 // need be.
 #pragma once
 #include <array>
-#include <asio/executor_work_guard.hpp>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -21,6 +18,7 @@
 
 #include "thinwire/comm/membership.h"
 #include "thinwire/comm/tcp/call.h"
+#include "thinwire/comm/tcp/reactor.h"
 
 namespace thinwire::tcp {
 
@@ -58,6 +56,7 @@ class SendQueue {
   /// their way.
   void insert(const Queued& item, std::size_t fixed);
   void pop_front();
+  bool holds_calls() const;  ///< whether some call waits for a piece to be sent
   void clear();
 
  private:
@@ -75,8 +74,8 @@ struct Early {
 };
 
 struct Peer {
-  explicit Peer(asio::ip::tcp::socket s) : socket(std::move(s)) {}
-  asio::ip::tcp::socket socket;
+  explicit Peer(int connected) : fd(connected) {}
+  const int fd;
   // Sending.
   SendQueue queue;
   std::size_t fixed = 0;  ///< pieces at the front that are being sent
@@ -84,6 +83,9 @@ struct Peer {
   bool sending = false;   ///< the progress thread is in sendmsg
   bool armed = false;     ///< waits for room in the socket
   bool closed = false;
+  // Eager bytes, modulo 2^32: those sent to the peer and those of them that it has taken in; those
+  // of the peer that this rank has taken in, and how much of that the peer has been told.
+  std::uint32_t eager_sent = 0, eager_acked = 0, taken = 0, told = 0;
   // Receiving; the progress thread alone.
   FrameBytes header;
   std::size_t header_got = 0;
@@ -134,11 +136,13 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   Handle publish(Call& call, std::unique_lock<std::mutex>& lock);
   Call* find(std::uint64_t group, std::int64_t sequence);
   void replay_early(Call& call);
+  void replay(Call& call, Rank peer, const Early& early);
   void take_posted(Call& call, Rank peer, const Signature& theirs);
-  void emit_to(Call& call, Rank peer);
-  void post_signatures(Call& call);
+  void emit_to(Call& call, Rank peer, bool eager = false);
+  void introduce(Call& call);
   void try_complete(Call& call);
   void release(Call& call);
+  void disagree_on_group(Rank world, const Frame& frame);
   void disagree(const Call& call, Rank peer, const Signature& theirs);
   std::string missing_ranks(const Call& call) const;
   void close_peer(Rank world, const std::string& why);
@@ -155,18 +159,27 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   // wire.cpp
   void enqueue(Rank world, const Segment& segment, Call* call, std::int64_t order,
                GroupState* group);
+  void run();                                   ///< the progress thread
+  bool take_inbox();                            ///< false: the mesh ends
   void send_now(Rank world);                    ///< caller's thread, lock held: short queues only
   void flush_later();                           ///< lock held
   void flush(Rank world);                       ///< progress thread
   void advance(Rank world, std::size_t bytes);  ///< lock held
-  void arm_read(Rank world);
-  void arm_write(Rank world);
+  void arm_write(Rank world, bool armed);
   void read(Rank world);
   bool take_header(Rank world);
-  void place_data(Rank world, std::unique_lock<std::mutex>& lock);
+  void place_data(Rank world);
+  // early.cpp; with the lock held
+  bool has_room(Rank world, Bytes bytes);
+  void sent_eagerly(Rank world, Frame& frame);
+  void take_in(Rank world, const Frame& frame);
+  std::unique_ptr<Early> fresh_early(Rank world, const Frame& frame);
+  void drop_early(std::size_t at);
   void place_message(Rank world);
   bool consume(Rank world, std::size_t bytes);
   bool finish_frame(Rank world);
+  void finish_early(std::unique_ptr<Early> early);
+  void take_announcement(Rank world, const Frame& frame);
   void finish_data(Rank world, Call& call);
 
   Rank group_rank(const GroupInfo& info, Rank world) const;
@@ -176,11 +189,14 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   const std::shared_ptr<Membership> membership_;
   const Options options_;
   const std::uint64_t run_;
-  asio::io_context io_{1};
-  asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
+  Reactor reactor_;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< by world rank; null for this one
   std::thread thread_;
   std::shared_ptr<void> subscription_;
+
+  std::mutex inbox_mutex_;  ///< taken last, for a moment
+  std::optional<Fault> inbox_;
+  bool ending_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable stopped_changed_;
@@ -191,15 +207,14 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::map<std::uint64_t, GroupState> groups_;
   std::vector<std::unique_ptr<Call>> calls_;  ///< all that were ever needed at once; reused
   std::vector<Call*> active_;
-  std::vector<std::unique_ptr<Early>> early_;
-  std::vector<Segment> pieces_;                    ///< scratch, under the lock
-  std::vector<std::pair<Rank, Segment>> results_;  ///< scratch of the progress thread
+  std::vector<std::unique_ptr<Early>> early_, spare_early_;
+  std::vector<Segment> pieces_;                     ///< scratch, under the lock
+  std::vector<std::pair<Rank, Segment>> results_;   ///< scratch of the progress thread
+  std::vector<std::pair<Rank, Segment>> replayed_;  ///< scratch, under the lock
 };
 
-/// Collective: one connected socket to each other rank, by world rank.
-std::vector<std::optional<asio::ip::tcp::socket>> connect_all(asio::io_context& io,
-                                                              Membership& membership,
-                                                              const std::string& agreed,
-                                                              std::pair<int, int> ports);
+/// Collective: one connected socket to each other rank, by world rank; -1 for this one.
+std::vector<int> connect_all(Membership& membership, const std::string& agreed,
+                             std::pair<int, int> ports);
 
 }  // namespace thinwire::tcp

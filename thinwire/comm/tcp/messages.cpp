@@ -2,6 +2,8 @@
 // Messages between two ranks. A short one goes at once and waits at the receiver if need be; a long
 // one is offered first and goes when a receive has accepted it. Matched by communicator, rank and
 // id, in order for equal ids.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "thinwire/comm/tcp/mesh.h"
@@ -30,6 +32,7 @@ Handle Mesh::start_message(Call& call) {
   call.pending->call = &call;
   Handle handle(call.pending);
   active_.push_back(&call);
+  bool lost = false;
   if (call.signature.kind == CallKind::recv) {
     call.missing = call.out.bytes();
     find_early_message(call);
@@ -40,7 +43,8 @@ Handle Mesh::start_message(Call& call) {
   } else {
     call.missing = 0;
     call.sequence = next_message_++;
-    const bool is_short = call.in.bytes() <= options_.eager;
+    const Rank world = call.group->world[static_cast<std::size_t>(call.partner)];
+    const bool is_short = call.in.bytes() <= options_.eager && has_room(world, call.in.bytes());
     Segment segment;
     segment.frame.kind = is_short ? FrameKind::message : FrameKind::offer;
     segment.frame.group = call.group->id;
@@ -50,13 +54,18 @@ Handle Mesh::start_message(Call& call) {
     if (is_short) {
       segment.frame.length = static_cast<std::uint32_t>(call.in.bytes());
       segment.data = static_cast<const std::byte*>(call.in.data);
+      sent_eagerly(world, segment.frame);
       call.unsent = 1;
     }
-    const Rank world = call.group->world[static_cast<std::size_t>(call.partner)];
     enqueue(world, segment, is_short ? &call : nullptr, call.order, state);
+    lost = peer(world).closed;
+    if (lost)
+      membership_->fail({world, fmt::format("rank {} has closed its data connection; it has left "
+                                            "or died",
+                                            world)});
     send_now(world);
   }
-  try_complete(call);
+  if (!lost) try_complete(call);  // else the fault ends it
   return handle;
 }
 
@@ -115,10 +124,12 @@ void Mesh::fill_from(Call& receive, Early& early) {
   const bool fits =
       frame.call.count == receive.signature.count && frame.call.dtype == receive.signature.dtype;
   if (frame.kind == FrameKind::message && fits) {
-    std::copy(early.bytes.begin(), early.bytes.end(), static_cast<std::byte*>(receive.out.data));
+    std::copy_n(early.bytes.begin(), frame.length, static_cast<std::byte*>(receive.out.data));
     receive.missing = 0;
   }
-  std::erase_if(early_, [&](const auto& item) { return item.get() == &early; });
+  const auto at = std::find_if(early_.begin(), early_.end(),
+                               [&](const auto& item) { return item.get() == &early; });
+  drop_early(static_cast<std::size_t>(at - early_.begin()));
   if (frame.kind == FrameKind::offer) {
     Segment accept;
     accept.frame.kind = FrameKind::accept;
@@ -132,10 +143,7 @@ void Mesh::fill_from(Call& receive, Early& early) {
 }
 
 void Mesh::take_offer(Rank from_world, const Frame& frame) {
-  auto early = std::make_unique<Early>();
-  early->from = from_world;
-  early->frame = frame;
-  early_.push_back(std::move(early));
+  early_.push_back(fresh_early(from_world, frame));
   if (Call* receive = waiting_receive(frame.group, from_world, frame.call.id))
     fill_from(*receive, *early_.back());
 }
@@ -150,7 +158,7 @@ void Mesh::take_accept(Rank from_world, const Frame& frame) {
     const auto* data = static_cast<const std::byte*>(call->in.data);
     for (std::int64_t at = 0; at < call->in.bytes(); at += call->chunk) {
       Segment segment;
-      segment.frame.kind = FrameKind::message;
+      segment.frame.kind = FrameKind::piece;
       segment.frame.group = frame.group;
       segment.frame.sequence = call->sequence;
       segment.frame.call = call->signature;
@@ -170,8 +178,7 @@ void Mesh::place_message(Rank world) {
   Peer& from = peer(world);
   const Frame& frame = from.frame;
   const Bytes whole = frame.call.count * dtype_bytes(frame.call.dtype);
-  // The answer to an accepted offer may be one frame too: it has its receive by number already.
-  if (frame.offset == 0 && frame.length == whole && whole <= options_.eager) {
+  if (frame.kind == FrameKind::message && frame.offset == 0 && frame.length == whole) {
     if (Call* receive = waiting_receive(frame.group, world, frame.call.id)) {
       bind(*receive, world, frame);
       if (receive->out.bytes() != whole) return;  // they disagree; the fault is on its way
@@ -179,15 +186,14 @@ void Mesh::place_message(Rank world) {
       from.place = static_cast<std::byte*>(receive->out.data);
       return;
     }
-    from.early = std::make_unique<Early>();
-    from.early->from = world;
-    from.early->frame = frame;
-    from.early->complete = false;
-    from.early->bytes.resize(frame.length);
-    from.place = from.early->bytes.data();
-    return;
+    if (whole <= options_.eager && frame.eager) {
+      from.early = fresh_early(world, frame);
+      from.place = from.early->bytes.data();
+      return;
+    }
   }
   for (Call* call : active_) {
+    if (frame.kind != FrameKind::piece) break;
     if (call->plan != Plan::message || call->signature.kind != CallKind::recv || !call->bound ||
         call->sequence != frame.sequence ||
         call->group->world[static_cast<std::size_t>(call->partner)] != world)

@@ -15,6 +15,7 @@ struct Options {
       128
       << 10;  ///< pieces of a long message; what is on the wire can be combined while more arrives
   Bytes eager = 64 << 10;  ///< calls up to this size are sent without waiting for the peer's start
+  Bytes window = 1 << 20;  ///< most bytes under way to a peer that has not said it takes them
   Bytes gather =
       32 << 10;  ///< all_reduce up to this size takes one round (gather) where it may choose
 };

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 
@@ -37,8 +36,9 @@ void add_vector(Gathered& out, const void* data, std::size_t bytes) {
 void gather(Peer& peer, Gathered& out) {
   for (std::size_t i = 0;
        i < std::min(peer.queue.size(), kMostPieces) && out.bytes < kMostBytesAtOnce; ++i) {
-    const Segment& segment = peer.queue.at(i).segment;
+    Segment& segment = peer.queue.at(i).segment;
     const std::size_t skip = i == 0 ? peer.sent : 0;
+    if (skip == 0) segment.frame.taken = peer.told = peer.taken;  // else the header is on its way
     encode(segment.frame, out.headers[i]);
     if (skip < kFrameBytes) add_vector(out, out.headers[i].data() + skip, kFrameBytes - skip);
     const std::size_t data_skip = skip > kFrameBytes ? skip - kFrameBytes : 0;
@@ -78,6 +78,11 @@ void SendQueue::pop_front() {
   }
 }
 
+bool SendQueue::holds_calls() const {
+  return std::any_of(items_.begin() + static_cast<std::ptrdiff_t>(head_), items_.end(),
+                     [](const Queued& item) { return item.call != nullptr; });
+}
+
 void SendQueue::clear() {
   items_.clear();
   head_ = 0;
@@ -110,7 +115,7 @@ void Mesh::send_now(Rank world) {
   if (bytes > kInlineBytes + kFrameBytes) return flush_later();
   Gathered pieces;
   gather(to, pieces);
-  const ssize_t sent = send_gathered(to.socket.native_handle(), pieces);
+  const ssize_t sent = send_gathered(to.fd, pieces);
   if (sent > 0) advance(world, static_cast<std::size_t>(sent));
   if (!to.queue.empty()) flush_later();
 }
@@ -118,14 +123,44 @@ void Mesh::send_now(Rank world) {
 void Mesh::flush_later() {
   if (flush_posted_) return;
   flush_posted_ = true;
-  asio::post(io_, [this] {
-    {
-      std::lock_guard lock(mutex_);
-      flush_posted_ = false;
+  reactor_.wake();
+}
+
+void Mesh::run() {
+  std::array<Reactor::Event, 64> events;
+  while (take_inbox()) {
+    const std::size_t n = reactor_.wait(events);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (events[i].key == Reactor::kWake) continue;
+      const auto world = static_cast<Rank>(events[i].key);
+      if (events[i].writable) {
+        {
+          std::lock_guard lock(mutex_);
+          if (peer(world).armed) arm_write(world, false);
+        }
+        flush(world);
+      }
+      if (events[i].readable) read(world);
     }
-    for (std::size_t r = 0; r < peers_.size(); ++r)
-      if (peers_[r]) flush(static_cast<Rank>(r));
-  });
+  }
+}
+
+bool Mesh::take_inbox() {
+  std::optional<Fault> fault;
+  {
+    std::lock_guard lock(inbox_mutex_);
+    if (ending_) return false;
+    fault.swap(inbox_);
+  }
+  if (fault) end_all(*fault);
+  bool wanted;
+  {
+    std::lock_guard lock(mutex_);
+    wanted = std::exchange(flush_posted_, false);
+  }
+  for (std::size_t r = 0; wanted && r < peers_.size(); ++r)
+    if (peers_[r]) flush(static_cast<Rank>(r));
+  return true;
 }
 
 void Mesh::flush(Rank world) {
@@ -137,7 +172,7 @@ void Mesh::flush(Rank world) {
     to.fixed = pieces.pieces;
     to.sending = true;
     lock.unlock();
-    const ssize_t sent = send_gathered(to.socket.native_handle(), pieces);
+    const ssize_t sent = send_gathered(to.fd, pieces);
     const int error = errno;
     lock.lock();
     to.sending = false;
@@ -145,7 +180,7 @@ void Mesh::flush(Rank world) {
     if (sent > 0) {
       advance(world, static_cast<std::size_t>(sent));
     } else if (would_block(error)) {
-      arm_write(world);
+      arm_write(world, true);
     } else {
       return close_peer(world, fmt::format("broke: {}", std::strerror(error)));
     }
@@ -154,6 +189,7 @@ void Mesh::flush(Rank world) {
 
 void Mesh::advance(Rank world, std::size_t bytes) {
   Peer& to = peer(world);
+  if (to.closed) return;
   to.sent += bytes;
   while (!to.queue.empty()) {
     Queued& front = to.queue.at(0);
@@ -169,29 +205,15 @@ void Mesh::advance(Rank world, std::size_t bytes) {
   }
 }
 
-void Mesh::arm_write(Rank world) {
+void Mesh::arm_write(Rank world, bool armed) {
   Peer& to = peer(world);
-  to.armed = true;
-  to.socket.async_wait(asio::ip::tcp::socket::wait_write,
-                       [this, world](const asio::error_code& error) {
-                         {
-                           std::lock_guard lock(mutex_);
-                           peer(world).armed = false;
-                         }
-                         if (!error) flush(world);
-                       });
-}
-
-void Mesh::arm_read(Rank world) {
-  peer(world).socket.async_wait(asio::ip::tcp::socket::wait_read,
-                                [this, world](const asio::error_code& error) {
-                                  if (!error) read(world);
-                                });
+  to.armed = armed;
+  if (!to.closed) reactor_.want(to.fd, static_cast<std::uint32_t>(world), true, armed);
 }
 
 void Mesh::read(Rank world) {
   Peer& from = peer(world);
-  const int fd = from.socket.native_handle();
+  const int fd = from.fd;
   for (int i = 0; i < kReadsInARow; ++i) {
     // A payload is read straight into its place, and what follows it along with it: the next
     // header, and a little more, so that a short frame takes one call.
@@ -213,9 +235,12 @@ void Mesh::read(Rank world) {
       std::lock_guard lock(mutex_);
       return close_peer(world, why);
     }
-    if (!consume(world, static_cast<std::size_t>(got))) return;
+    if (!consume(world, static_cast<std::size_t>(got))) return reactor_.remove(from.fd);
+    // A read that leaves room has most likely emptied the socket; if not, the reactor says so.
+    std::size_t room = 0;
+    for (std::size_t v = 0; v < count; ++v) room += vectors[v].iov_len;
+    if (static_cast<std::size_t>(got) < room) break;
   }
-  arm_read(world);
 }
 
 /// Shares out what one read brought: to the payload under way, the next header, and the staged
@@ -257,11 +282,14 @@ bool Mesh::consume(Rank world, std::size_t bytes) {
 
 bool Mesh::take_header(Rank world) {
   Peer& from = peer(world);
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (from.closed) return false;
   try {
     from.frame = decode(from.header);
     if (from.frame.run != run_) throw DataError("it belongs to another run");
+    if (from.frame.taken - from.eager_acked > from.eager_sent - from.eager_acked)
+      throw DataError("it acknowledges what was not sent");
+    from.eager_acked = from.frame.taken;
   } catch (const DataError& error) {
     from.closed = true;
     membership_->fail(
@@ -274,46 +302,76 @@ bool Mesh::take_header(Rank world) {
   from.call = nullptr;
   from.early.reset();
   from.place = nullptr;
-  if (from.frame.kind == FrameKind::message) {
+  if (from.frame.kind == FrameKind::message || from.frame.kind == FrameKind::piece)
     place_message(world);
-  } else if (from.frame.kind == FrameKind::data) {
-    place_data(world, lock);
-  } else if (from.frame.length != 0) {
-    membership_->fail({world, fmt::format("rank {} sent an announcement with {} bytes", world,
-                                          from.frame.length)});
-    return false;
-  }
+  else if (from.frame.kind == FrameKind::data)
+    place_data(world);
   return from.place != nullptr || from.frame.length == 0;
 }
 
 /// Where the payload of a collective's piece goes: into the call, or aside until this rank starts
 /// it.
-void Mesh::place_data(Rank world, std::unique_lock<std::mutex>&) {
+void Mesh::place_data(Rank world) {
   Peer& from = peer(world);
   Call* call = find(from.frame.group, from.frame.sequence);
   if (!call) {
     GroupState* state = group(from.frame.group);
     const bool late = state && from.frame.sequence < state->next;
-    if (late || from.frame.length > static_cast<std::uint32_t>(options_.eager)) {
+    if (late || !from.frame.eager ||
+        from.frame.length > static_cast<std::uint32_t>(options_.eager)) {
       membership_->fail(
           {world, fmt::format("rank {} sent {} bytes that no call of rank {} expects: {}", world,
                               from.frame.length, membership_->rank(), describe(from.frame.call))});
       return;
     }
-    from.early = std::make_unique<Early>();
-    from.early->from = world;
-    from.early->frame = from.frame;
-    from.early->bytes.resize(from.frame.length);
+    from.early = fresh_early(world, from.frame);
     from.place = from.early->bytes.data();
     return;
   }
   const Rank r = group_rank(*call->group, world);
+  if (r < 0) return disagree_on_group(world, from.frame);
   take_posted(*call, r, from.frame.call);
   const CallPeer& state = call->peers[static_cast<std::size_t>(r)];
   if (!state.posted) return;  // they disagree; the fault is on its way
   from.place = from.frame.length <= state.missing ? destination(*call, r, from.frame) : nullptr;
   if (!from.place) return disagree(*call, r, from.frame.call);
   from.call = call;
+}
+
+/// A collective that the peer has started is known here too, is over here, or is still to come.
+void Mesh::take_announcement(Rank world, const Frame& frame) {
+  Call* call = find(frame.group, frame.sequence);
+  GroupState* state = group(frame.group);
+  if (call) {
+    const Rank r = group_rank(*call->group, world);
+    if (r < 0) return disagree_on_group(world, frame);
+    take_posted(*call, r, frame.call);
+    return try_complete(*call);
+  }
+  if (!state || frame.sequence >= state->next) {
+    early_.push_back(fresh_early(world, frame));
+    return;
+  }
+  const auto size = static_cast<std::int64_t>(state->last.size());
+  const Signature& ours = state->last[static_cast<std::size_t>(frame.sequence % size)];
+  const bool remembered = state->next - frame.sequence <= size;
+  if (!remembered || ours.kind == CallKind::all_to_all || ours == frame.call) return;
+  const Rank own = membership_->rank();
+  membership_->fail({-1, own < world ? mismatch(own, ours, world, frame.call)
+                                     : mismatch(world, frame.call, own, ours)});
+}
+
+void Mesh::finish_early(std::unique_ptr<Early> early) {
+  const Frame frame = early->frame;
+  Call* claimed = early->claimed;
+  early->complete = true;
+  early_.push_back(std::move(early));
+  if (claimed) fill_from(*claimed, *early_.back());
+  // A call may have been started while its early piece was still coming in.
+  Call* started = frame.kind == FrameKind::data ? find(frame.group, frame.sequence) : nullptr;
+  if (!started) return;
+  replay_early(*started);
+  try_complete(*started);
 }
 
 /// False: the group is over, nothing more is to be read.
@@ -326,45 +384,17 @@ bool Mesh::finish_frame(Rank world) {
   } else {
     std::lock_guard lock(mutex_);
     if (from.call) {
+      take_in(world, frame);
       from.call->missing -= frame.length;
       try_complete(*from.call);
     } else if (from.early) {
-      Call* claimed = from.early->claimed;
-      from.early->complete = true;
-      // A call may have been started while its early piece was still coming in.
-      Call* started = frame.kind == FrameKind::data ? find(frame.group, frame.sequence) : nullptr;
-      early_.push_back(std::move(from.early));
-      if (claimed) fill_from(*claimed, *early_.back());
-      if (started) {
-        replay_early(*started);
-        try_complete(*started);
-      }
+      finish_early(std::move(from.early));
     } else if (frame.kind == FrameKind::offer) {
       take_offer(world, frame);
     } else if (frame.kind == FrameKind::accept) {
       take_accept(world, frame);
     } else if (frame.kind == FrameKind::posted) {
-      Call* call = find(frame.group, frame.sequence);
-      GroupState* state = group(frame.group);
-      if (call) {
-        take_posted(*call, group_rank(*call->group, world), frame.call);
-        try_complete(*call);
-      } else if (state && frame.sequence < state->next) {
-        const Signature& ours =
-            state->last[static_cast<std::size_t>(frame.sequence) % state->last.size()];
-        const bool remembered =
-            state->next - frame.sequence <= static_cast<std::int64_t>(state->last.size());
-        if (remembered && ours.kind != CallKind::all_to_all && !(ours == frame.call))
-          membership_->fail({-1, mismatch(std::min(world, membership_->rank()),
-                                          world < membership_->rank() ? frame.call : ours,
-                                          std::max(world, membership_->rank()),
-                                          world < membership_->rank() ? ours : frame.call)});
-      } else {
-        auto early = std::make_unique<Early>();
-        early->from = world;
-        early->frame = frame;
-        early_.push_back(std::move(early));
-      }
+      take_announcement(world, frame);
     }
   }
   from.call = nullptr;
@@ -378,11 +408,10 @@ bool Mesh::finish_frame(Rank world) {
 }
 
 void Mesh::finish_data(Rank world, Call& call) {
-  Peer& from = peer(world);
-  const Frame& frame = from.frame;
+  const Frame& frame = peer(world).frame;
   {
     std::lock_guard lock(mutex_);
-    if (!from.call) return;
+    take_in(world, frame);
     call.peers[static_cast<std::size_t>(group_rank(*call.group, world))].missing -= frame.length;
     call.missing -= frame.length;
     call.working = true;
