@@ -43,6 +43,7 @@ std::shared_ptr<Mesh> Mesh::make(std::shared_ptr<Membership> membership, const O
     mesh->peers_.push_back(fd >= 0 ? std::make_unique<Peer>(fd) : nullptr);
   for (std::size_t r = 0; r < mesh->peers_.size(); ++r)
     if (mesh->peers_[r]) mesh->reactor_.add(mesh->peers_[r]->fd, static_cast<std::uint32_t>(r));
+  mesh->make_room();
   mesh->subscription_ = mesh->membership_->on_fault([mesh = mesh.get()](const Fault& fault) {
     {
       std::lock_guard lock(mesh->inbox_mutex_);
@@ -56,6 +57,26 @@ std::shared_ptr<Mesh> Mesh::make(std::shared_ptr<Membership> membership, const O
       mesh->run();
     });
   return mesh;
+}
+
+/// Enough that ranks which are a few short calls apart never allocate.
+void Mesh::make_room() {
+  constexpr std::size_t kPlaces = 64;
+  active_.reserve(kPlaces);
+  early_.reserve(kPlaces);
+  spare_early_.reserve(kPlaces);
+  pieces_.reserve(kPlaces);
+  results_.reserve(kPlaces);
+  replayed_.reserve(kPlaces);
+  for (auto& peer : peers_) {
+    if (!peer) continue;
+    peer->queue.reserve(kPlaces);
+    for (int i = 0; i < 4; ++i) {
+      auto early = std::make_unique<Early>();
+      early->bytes.resize(static_cast<std::size_t>(std::min<Bytes>(options_.eager, 64 << 10)));
+      spare_early_.push_back(std::move(early));
+    }
+  }
 }
 
 // The progress thread never blocks, so joining it is no wait; unfinished calls end with an error.
@@ -298,9 +319,8 @@ void Mesh::try_complete(Call& call) {
     for (const CallPeer& state : call.peers)
       if (!state.emitted) return;
   }
-  const auto pending = call.pending;
   release(call);
-  pending->complete();
+  call.pending->complete();  // no copy of it: it can be reused as soon as its handle is gone
 }
 
 void Mesh::release(Call& call) {

@@ -56,6 +56,7 @@ class SendQueue {
   /// their way.
   void insert(const Queued& item, std::size_t fixed);
   void pop_front();
+  void reserve(std::size_t places) { items_.reserve(places); }
   bool holds_calls() const;  ///< whether some call waits for a piece to be sent
   void clear();
 
@@ -132,6 +133,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   Mesh(std::shared_ptr<Membership> membership, const Options& options);
 
   // mesh.cpp; with the lock held
+  void make_room();
   void refuse_if_over(const Signature& signature);
   Handle publish(Call& call, std::unique_lock<std::mutex>& lock);
   Call* find(std::uint64_t group, std::int64_t sequence);
