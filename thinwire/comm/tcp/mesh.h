@@ -83,6 +83,9 @@ struct Peer {
   std::size_t sent = 0;   ///< bytes of the first piece, header included, that are gone
   bool sending = false;   ///< the progress thread is in sendmsg
   bool armed = false;     ///< waits for room in the socket
+  /// Takes nothing any more. What it has sent before may still wait in the socket, so the end of
+  /// the reading decides whether anybody misses something.
+  bool deaf = false;
   bool closed = false;
   // Eager bytes, modulo 2^32: those sent to the peer and those of them that it has taken in; those
   // of the peer that this rank has taken in, and how much of that the peer has been told.
@@ -181,6 +184,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   bool consume(Rank world, std::size_t bytes);
   bool finish_frame(Rank world);
   void finish_early(std::unique_ptr<Early> early);
+  bool differs_from_past(const GroupState& state, Rank world, const Frame& frame);
   void take_announcement(Rank world, const Frame& frame);
   void finish_data(Rank world, Call& call);
 

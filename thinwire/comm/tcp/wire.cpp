@@ -108,7 +108,7 @@ void Mesh::enqueue(Rank world, const Segment& segment, Call* call, std::int64_t 
 /// Short queues go out in the caller's thread: it saves the way over the progress thread.
 void Mesh::send_now(Rank world) {
   Peer& to = peer(world);
-  if (to.queue.empty() || to.sending || to.armed || to.closed) return;
+  if (to.queue.empty() || to.sending || to.armed || to.closed || to.deaf) return;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < to.queue.size() && bytes <= kInlineBytes; ++i)
     bytes += kFrameBytes + to.queue.at(i).segment.frame.length;
@@ -166,7 +166,7 @@ bool Mesh::take_inbox() {
 void Mesh::flush(Rank world) {
   Peer& to = peer(world);
   std::unique_lock lock(mutex_);
-  while (!to.queue.empty() && !to.armed && !to.closed) {
+  while (!to.queue.empty() && !to.armed && !to.closed && !to.deaf) {
     Gathered pieces;
     gather(to, pieces);
     to.fixed = pieces.pieces;
@@ -182,7 +182,7 @@ void Mesh::flush(Rank world) {
     } else if (would_block(error)) {
       arm_write(world, true);
     } else {
-      return close_peer(world, fmt::format("broke: {}", std::strerror(error)));
+      to.deaf = true;
     }
   }
 }
@@ -317,6 +317,7 @@ void Mesh::place_data(Rank world) {
   if (!call) {
     GroupState* state = group(from.frame.group);
     const bool late = state && from.frame.sequence < state->next;
+    if (late && differs_from_past(*state, world, from.frame)) return;
     if (late || !from.frame.eager ||
         from.frame.length > static_cast<std::uint32_t>(options_.eager)) {
       membership_->fail(
@@ -352,13 +353,20 @@ void Mesh::take_announcement(Rank world, const Frame& frame) {
     early_.push_back(fresh_early(world, frame));
     return;
   }
-  const auto size = static_cast<std::int64_t>(state->last.size());
-  const Signature& ours = state->last[static_cast<std::size_t>(frame.sequence % size)];
-  const bool remembered = state->next - frame.sequence <= size;
-  if (!remembered || ours.kind == CallKind::all_to_all || ours == frame.call) return;
+  differs_from_past(*state, world, frame);
+}
+
+/// A call that is over here, such as a broadcast whose root is done once its bytes are sent: the
+/// peer must have started the same. True, and the group ends, if not.
+bool Mesh::differs_from_past(const GroupState& state, Rank world, const Frame& frame) {
+  const auto size = static_cast<std::int64_t>(state.last.size());
+  const Signature& ours = state.last[static_cast<std::size_t>(frame.sequence % size)];
+  const bool remembered = state.next - frame.sequence <= size;
+  if (!remembered || ours.kind == CallKind::all_to_all || ours == frame.call) return false;
   const Rank own = membership_->rank();
   membership_->fail({-1, own < world ? mismatch(own, ours, world, frame.call)
                                      : mismatch(world, frame.call, own, ours)});
+  return true;
 }
 
 void Mesh::finish_early(std::unique_ptr<Early> early) {
