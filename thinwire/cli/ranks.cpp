@@ -8,11 +8,13 @@
 #include <iterator>
 #include <thread>
 
+#include "thinwire/comm/c10d.h"
 #include "thinwire/comm/membership.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/notice.h"
 #include "thinwire/core/spec.h"
 #include "thinwire/core/text.h"
+#include "thinwire/train/context.h"
 #include "thinwire/train/job.h"
 #include "thinwire/train/launch.h"
 
@@ -81,6 +83,7 @@ int as_member(const TrainConfig& config, JoinOptions join, const std::function<i
 
 int on_ranks(TrainConfig& config, const RankOptions& options,
              const std::vector<std::string>& command, const std::function<int(Comm*)>& body) {
+  register_c10d();
   const auto chain = parse_chain(config.comm);
   if (!options.join.empty()) {
     if (options.rank < 0 || options.rank >= config.ranks)
@@ -92,7 +95,7 @@ int on_ranks(TrainConfig& config, const RankOptions& options,
         {.rank = options.rank, .size = static_cast<int>(config.ranks), .address = options.join},
         body);
   }
-  if (const auto environment = launch_environment()) {
+  if (const auto environment = find_launch()) {
     config.ranks = environment->join.size;
     prepare_cores(config, environment->local_rank, environment->local_size);
     return as_member(config, environment->join, body);

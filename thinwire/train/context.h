@@ -2,10 +2,12 @@
 // Where a program begins: which rank it is, and its transport to the others. No torch.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "thinwire/comm/comm.h"
+#include "thinwire/comm/membership.h"
 
 namespace thinwire {
 
@@ -21,6 +23,10 @@ class Context {
  private:
   std::unique_ptr<Comm> comm_;
 };
+
+/// launch_environment() with the means to meet: under torchrun rank 0's address goes through the
+/// agent's own store.
+std::optional<LaunchEnvironment> find_launch();
 
 /// Collective. Joins by the environment of a launcher (thinwire, torchrun, mpirun, srun); without
 /// one this is the only rank. `transport`: a transport spec; empty: "tcp", or "none" for one rank.
