@@ -16,6 +16,26 @@ def run(*command, timeout=280, **options):
     return done.stdout
 
 
+def run_ranks(program, ranks, folder, *arguments, timeout=60, environment=None):
+    """What each of `ranks` processes of one run printed; they meet through a file in `folder`."""
+    started = []
+    for rank in range(ranks):
+        env = {**os.environ, "THINWIRE_RANK": str(rank), "THINWIRE_SIZE": str(ranks), "OMP_NUM_THREADS": "1",
+               "THINWIRE_ADDRESS": f"file:{folder}/rendezvous", "THINWIRE_TIMEOUT": "20", **(environment or {})}
+        started.append(subprocess.Popen([str(program), *arguments], env=env, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True))
+    printed = []
+    try:
+        for process in started:
+            printed.append(process.communicate(timeout=timeout)[0])
+    finally:
+        for process in started:
+            process.kill()
+    for rank, process in enumerate(started):
+        assert process.returncode == 0, f"rank {rank} ended with {process.returncode}:\n{printed[rank]}"
+    return printed
+
+
 @pytest.fixture(scope="session")
 def source():
     return Path(os.environ["TW_SOURCE"])
