@@ -17,6 +17,14 @@ namespace {
 
 constexpr std::size_t kRemembered = 64;  // signatures of finished collectives, for peers that lag
 
+// A closed data connection says that a rank is gone, not why: a survivor that has met the fault
+// first closes too. The control connections know who is at fault and get this long to say so.
+constexpr Seconds kGrace = 0.5;
+
+// When a rank has died, what it sent before may still be on its way; calls that need no more get
+// this long to end well, so that the error names the first call that really lacks something.
+constexpr Seconds kLastBytes = 0.25;
+
 // With this many seconds without a sign of life a rank is called frozen, not late.
 constexpr Seconds kFrozenAfter = 1.0;
 
@@ -198,10 +206,7 @@ Handle Mesh::publish(Call& call, std::unique_lock<std::mutex>&) {
     if (r == call.rank()) continue;
     const Rank world = call.group->world[static_cast<std::size_t>(r)];
     const CallPeer& state = call.peers[static_cast<std::size_t>(r)];
-    if (peer(world).closed && (state.missing > 0 || !state.emitted))
-      membership_->fail(
-          {world,
-           fmt::format("rank {} has closed its data connection; it has left or died", world)});
+    if (peer(world).closed && (state.missing > 0 || !state.emitted)) suspect(world, "was closed");
     send_now(world);
   }
   try_complete(call);
@@ -425,7 +430,44 @@ void Mesh::close_peer(Rank world, const std::string& why) {
                !call->peers[static_cast<std::size_t>(r)].emitted;
     }
   }
-  if (waits) membership_->fail({world, fmt::format("rank {}: its data connection {}", world, why)});
+  if (waits) suspect(world, why);
+}
+
+void Mesh::suspect(Rank world, const std::string& why) {
+  if (suspect_) return;
+  suspect_ = Suspect{
+      {world, fmt::format("rank {}: its data connection {}; it has left or died", world, why)},
+      after(kGrace)};
+  reactor_.wake();  // the progress thread may be asleep without a limit
+}
+
+bool Mesh::await_last_bytes(const Fault& fault) {
+  std::lock_guard lock(mutex_);
+  if (fault.rank < 0 || fault.config || active_.empty()) return false;
+  if (!fault_) fault_ = fault;  // nothing new is started
+  dying_ = Suspect{fault, after(kLastBytes)};
+  return true;
+}
+
+int Mesh::report_suspect() {
+  std::optional<Fault> due;
+  bool over = false;
+  {
+    std::lock_guard lock(mutex_);
+    std::optional<Suspect>& next = fault_ ? dying_ : suspect_;
+    if (!next) return -1;
+    over = fault_.has_value();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next->due - Clock::now());
+    if (left.count() > 0 && !(over && active_.empty())) return static_cast<int>(left.count());
+    due = next->fault;
+    next.reset();
+  }
+  if (over) {
+    end_all(*due);
+  } else {
+    membership_->fail(*due);
+  }
+  return -1;
 }
 
 }  // namespace thinwire::tcp

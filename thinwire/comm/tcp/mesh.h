@@ -151,6 +151,10 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void disagree(const Call& call, Rank peer, const Signature& theirs);
   std::string missing_ranks(const Call& call) const;
   void close_peer(Rank world, const std::string& why);
+  void suspect(Rank world, const std::string& why);  ///< it is needed and its connection is closed
+  /// Whether the end is put off, for calls whose bytes are still on their way.
+  bool await_last_bytes(const Fault& fault);
+  int report_suspect();  ///< progress thread, lock free; how long to sleep at most, in ms
   void end_all(const Fault& fault);
 
   // messages.cpp; with the lock held
@@ -208,6 +212,11 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::condition_variable stopped_changed_;
   bool stopped_ = false;  ///< the progress thread touches no caller's memory any more
   std::optional<Fault> fault_;
+  struct Suspect {
+    Fault fault;
+    Deadline due;
+  };
+  std::optional<Suspect> suspect_, dying_;
   bool flush_posted_ = false;
   std::int64_t next_order_ = 0, next_message_ = 0;
   std::map<std::uint64_t, GroupState> groups_;

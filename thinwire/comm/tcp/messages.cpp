@@ -59,10 +59,7 @@ Handle Mesh::start_message(Call& call) {
     }
     enqueue(world, segment, is_short ? &call : nullptr, call.order, state);
     lost = peer(world).closed;
-    if (lost)
-      membership_->fail({world, fmt::format("rank {} has closed its data connection; it has left "
-                                            "or died",
-                                            world)});
+    if (lost) suspect(world, "was closed");
     send_now(world);
   }
   if (!lost) try_complete(call);  // else the fault ends it

@@ -55,10 +55,10 @@ void Reactor::wake() {
   [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
 }
 
-std::size_t Reactor::wait(std::span<Event> events) {
+std::size_t Reactor::wait(std::span<Event> events, int most_ms) {
   std::array<epoll_event, 64> ready;
   const int n = ::epoll_wait(epoll_, ready.data(),
-                             static_cast<int>(std::min(events.size(), ready.size())), -1);
+                             static_cast<int>(std::min(events.size(), ready.size())), most_ms);
   for (int i = 0; i < n; ++i) {
     const auto bits = ready[static_cast<std::size_t>(i)].events;
     const bool broken = (bits & (EPOLLERR | EPOLLHUP)) != 0;

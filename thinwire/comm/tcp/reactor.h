@@ -26,8 +26,9 @@ class Reactor {
   void remove(int fd);
   /// Ends the wait under way, or the next one. Any thread; the only function that others may call.
   void wake();
-  /// Sleeps until something is ready; fills `events` and says how many there are.
-  std::size_t wait(std::span<Event> events);
+  /// Sleeps until something is ready, at most `most_ms` (-1: as long as it takes); fills `events`
+  /// and says how many there are.
+  std::size_t wait(std::span<Event> events, int most_ms);
 
  private:
   int epoll_ = -1, wake_ = -1;

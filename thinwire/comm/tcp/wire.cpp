@@ -129,7 +129,7 @@ void Mesh::flush_later() {
 void Mesh::run() {
   std::array<Reactor::Event, 64> events;
   while (take_inbox()) {
-    const std::size_t n = reactor_.wait(events);
+    const std::size_t n = reactor_.wait(events, report_suspect());
     for (std::size_t i = 0; i < n; ++i) {
       if (events[i].key == Reactor::kWake) continue;
       const auto world = static_cast<Rank>(events[i].key);
@@ -152,7 +152,7 @@ bool Mesh::take_inbox() {
     if (ending_) return false;
     fault.swap(inbox_);
   }
-  if (fault) end_all(*fault);
+  if (fault && !await_last_bytes(*fault)) end_all(*fault);
   bool wanted;
   {
     std::lock_guard lock(mutex_);
