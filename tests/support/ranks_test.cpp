@@ -8,6 +8,7 @@
 
 #include <cstdio>
 
+#include "tests/support/either_way.h"
 #include "tests/support/watchdog.h"
 #include "thinwire/core/error.h"
 
@@ -61,6 +62,21 @@ TEST(RankProcesses, TakeSignalsAndAreKilledAtTheEnd) {
     left = ranks.pid(1);
   }
   EXPECT_EQ(::kill(left, 0), -1);
+}
+
+TEST(EitherWay, GivesTheTextOfEachRank) {
+  Watchdog watchdog;
+  for (const auto how : {RanksAre::threads, RanksAre::processes})
+    for (const std::string word : {"first", "second"}) {
+      const auto texts = run_ranks(how, 2, [&](Comm& world) {
+        EXPECT_EQ(world.size(), 2);
+        world.barrier("both");
+        if (world.rank() == 1) throw ConfigError("the " + word + " call");
+      });
+      ASSERT_EQ(texts.size(), 2u);
+      EXPECT_EQ(texts[0], "");
+      EXPECT_EQ(texts[1], "ConfigError: the " + word + " call");
+    }
 }
 
 }  // namespace

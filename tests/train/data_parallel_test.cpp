@@ -71,7 +71,7 @@ struct Split : torch::nn::Module {
 
 }  // namespace
 
-TEST(KnownFailures, KF04_SeveralContributions) {
+TEST_P(KnownFailures, KF04_SeveralContributions) {
   const Watchdog watchdog;
   for (const bool recomputes : {false, true})
     sync_ranks(2, [&](RankWorld& world) {

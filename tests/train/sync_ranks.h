@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads, each with tensors of its own and the data-parallel engine around them.
+// Ranks as threads or processes, each with tensors of its own and the data-parallel engine around
+// them.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/either_way.h"
 #include "tests/support/expect_throw.h"
 #include "tests/support/ranks.h"
 #include "tests/support/watchdog.h"
@@ -37,20 +39,33 @@ struct RankWorld {
   }
 };
 
-inline std::vector<std::exception_ptr> sync_errors(int n, const std::function<void(RankWorld&)>& fn,
-                                                   double timeout_s = 2,
-                                                   const std::string& transport = "local") {
-  auto comms = make_local(n, timeout_s, transport);
-  return errors_of_ranks(n, [&](Rank rank) {
-    at::set_num_threads(1);
-    RankWorld world{.rank = rank, .comm = *comms[static_cast<std::size_t>(rank)]};
-    fn(world);
-  });
+/// Where the ranks of the current test live.
+inline RanksAre ranks_are = RanksAre::threads;
+
+/// The tests of the list of known failures run with ranks of both kinds.
+class KnownFailures : public ::testing::TestWithParam<RanksAre> {
+ protected:
+  void SetUp() override { ranks_are = GetParam(); }
+  void TearDown() override { ranks_are = RanksAre::threads; }
+};
+
+/// What each rank threw, as text.
+inline std::vector<std::string> sync_errors(int n, const std::function<void(RankWorld&)>& fn,
+                                            double timeout_s = 2,
+                                            const std::string& decorators = "") {
+  return run_ranks(
+      ranks_are, n,
+      [&](Comm& comm) {
+        at::set_num_threads(1);
+        RankWorld world{.rank = comm.rank(), .comm = comm};
+        fn(world);
+      },
+      timeout_s, decorators);
 }
 
 inline void sync_ranks(int n, const std::function<void(RankWorld&)>& fn, double timeout_s = 2,
-                       const std::string& transport = "local") {
-  for (const auto& error : sync_errors(n, fn, timeout_s, transport)) EXPECT_EQ(text_of(error), "");
+                       const std::string& decorators = "") {
+  for (const auto& error : sync_errors(n, fn, timeout_s, decorators)) EXPECT_EQ(error, "");
 }
 
 inline bool all_equal(const at::Tensor& tensor, double value) {
