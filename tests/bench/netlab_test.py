@@ -37,6 +37,34 @@ else:
 """
 
 
+ECHO = """
+import hashlib, os, socket, time
+rank, address = int(os.environ["THINWIRE_RANK"]), (os.environ["MASTER_ADDR"], 7001)
+data = hashlib.shake_256(b"netlab").digest(4 << 20)
+if rank == 0:
+    peer = socket.create_server(address).accept()[0]
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(20): peer.sendall(peer.recv(1))
+    peer.sendall(data)
+else:
+    while True:
+        try:
+            peer = socket.create_connection(address)
+            break
+        except OSError: time.sleep(0.05)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    times = []
+    for _ in range(20):
+        begin = time.monotonic()
+        peer.sendall(b"x"); peer.recv(1)
+        times.append(time.monotonic() - begin)
+    print("round trip", 1000 * min(times))
+    got = b""
+    while (part := peer.recv(1 << 20)): got += part
+    print("same bytes", got == data)
+"""
+
+
 def netlab(*arguments, timeout=120):
     return subprocess.run([NETLAB, *arguments], capture_output=True, text=True, timeout=timeout)
 
@@ -93,6 +121,23 @@ def test_links_carry_the_rate_asked_for_and_no_more(qdisc):
     measured = [float(x) for x in re.search(r"measured ([\d.]+) Mbit/s and ([\d.]+) Mbit/s", done.stderr).groups()]
     # TCP carries at most 1448 of a packet's 1514 bytes; the lower side leaves room for a busy machine.
     assert all(80 <= rate <= 97 for rate in measured), done.stderr
+
+
+@pytest.mark.parametrize("rate, delay, share", [("100mbit", 20, 0.75), ("1gbit", 2, 0.5)])
+def test_the_delay_is_that_asked_for_and_frames_arrive_whole(rate, delay, share):
+    done = netlab("2", rate, "--delay", str(delay), "--output", "1", "--", sys.executable, "-c", ECHO)
+    if "/dev/net/tun" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    assert "same bytes True" in done.stdout
+    # Never less than twice the delay; what a busy machine adds to the best of twenty is small.
+    round_trip = float(re.search(r"round trip ([\d.]+)", done.stdout)[1])
+    assert 2 * delay <= round_trip <= 2.25 * delay + 1, round_trip
+    said = float(re.search(r"delay %d ms: a ping takes ([\d.]+) ms" % delay, done.stderr)[1])
+    assert said >= 2 * delay, done.stderr
+    asked = {"100mbit": 100e6, "1gbit": 1e9}[rate]
+    for number, unit in re.findall(r"([\d.]+) ([MG])bit/s(?= and|, delay)", done.stderr):
+        assert share * asked <= float(number) * {"M": 1e6, "G": 1e9}[unit] <= 0.97 * asked, done.stderr
 
 
 def test_output_of_one_rank_can_be_had_plain():
@@ -164,7 +209,9 @@ def test_the_doctor_finds_the_rate_of_the_links():
     (["2", "fast", "--", "true"], "got 'fast'"),
     (["2", "100mbit"], "a command is missing"),
     (["0", "100mbit", "--", "true"], "N must be 1 to 200, got 0"),
-    (["2", "100mbit", "--delay", "5", "--", "true"], "--delay is not there"),
+    (["2", "100mbit", "--delay", "0", "--", "true"], "delay must be 0.1 to 500 ms, got 0"),
+    (["2", "10gbit", "--delay", "5", "--", "true"], "at most 1 Gbit/s, got 10 Gbit/s"),
+    (["2", "none", "--delay", "5", "--", "true"], "at most 1 Gbit/s, got no limit"),
     (["2", "100mbit", "--output", "2", "--", "true"], "a rank below 2, got '2'"),
     (["2", "none", "--congestion", "nonesuch", "--", "true"], "got 'nonesuch'"),
     (["rate", "100mbit"], "no lab is running"),
