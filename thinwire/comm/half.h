@@ -31,7 +31,8 @@ inline std::uint16_t f32_to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t rest = bits & 0x7fffffffu;
-  if (rest > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (rest > 0x7f800000u)  // stays a NaN, with the bits that fit, as processors do it
+    return static_cast<std::uint16_t>(sign | 0x7e00u | ((rest >> 13) & 0x1ffu));
   if (rest >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65520 and above
   if (rest < 0x38800000u) {  // below 2^-14: the addition rounds to steps of 2^-24
     const float steps = std::bit_cast<float>(rest) + 0.5f;  // one step of f32 at 0.5 is 2^-24

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "thinwire/comm/half.h"
+#include "thinwire/comm/reduce_avx2.h"
 #include "thinwire/core/error.h"
 
 namespace thinwire {
@@ -88,7 +89,7 @@ void combine_as(void* out, std::span<const void* const> parts, std::int64_t coun
 }
 
 template <class T>
-void combine_plain(void* out, std::span<const void* const> parts, std::int64_t count, Combine op) {
+void combine_as_is(void* out, std::span<const void* const> parts, std::int64_t count, Combine op) {
   T acc[kBlock];
   for (std::int64_t at = 0; at < count; at += kBlock) {
     const std::int64_t n = std::min(kBlock, count - at);
@@ -145,30 +146,37 @@ void combine(void* out, std::span<const void* const> parts, std::int64_t count, 
              Combine op) {
   check_combine(dtype, op);
   if (parts.empty() || count == 0) return;
+  const bool adds = op == Combine::sum || op == Combine::mean;
+  if (!adds || !sum_avx2(out, parts, count, dtype, op == Combine::mean))
+    combine_plainly(out, parts, count, dtype, op);
+}
+
+void combine_plainly(void* out, std::span<const void* const> parts, std::int64_t count, DType dtype,
+                     Combine op) {
   switch (dtype) {
     case DType::f64:
-      return combine_plain<double>(out, parts, count, op);
+      return combine_as_is<double>(out, parts, count, op);
     case DType::f32:
-      return combine_plain<float>(out, parts, count, op);
+      return combine_as_is<float>(out, parts, count, op);
     case DType::f16:
       return combine_half<f16_to_f32, f32_to_f16>(out, parts, count, op);
     case DType::bf16:
       return combine_half<bf16_to_f32, f32_to_bf16>(out, parts, count, op);
     case DType::c64:
-      return combine_plain<std::complex<float>>(out, parts, count, op);
+      return combine_as_is<std::complex<float>>(out, parts, count, op);
     case DType::c128:
-      return combine_plain<std::complex<double>>(out, parts, count, op);
+      return combine_as_is<std::complex<double>>(out, parts, count, op);
     case DType::i64:
-      return combine_plain<std::int64_t>(out, parts, count, op);
+      return combine_as_is<std::int64_t>(out, parts, count, op);
     case DType::i32:
-      return combine_plain<std::int32_t>(out, parts, count, op);
+      return combine_as_is<std::int32_t>(out, parts, count, op);
     case DType::i16:
-      return combine_plain<std::int16_t>(out, parts, count, op);
+      return combine_as_is<std::int16_t>(out, parts, count, op);
     case DType::i8:
-      return combine_plain<std::int8_t>(out, parts, count, op);
+      return combine_as_is<std::int8_t>(out, parts, count, op);
     case DType::u8:
     case DType::bool8:
-      return combine_plain<std::uint8_t>(out, parts, count, op);
+      return combine_as_is<std::uint8_t>(out, parts, count, op);
   }
 }
 

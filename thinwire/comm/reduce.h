@@ -14,6 +14,11 @@ namespace thinwire {
 void combine(void* out, std::span<const void* const> parts, std::int64_t count, DType dtype,
              Combine op);
 
+/// The loops for every processor, type and op: what combine() equals bit for bit, NaNs apart, which
+/// stay NaNs.
+void combine_plainly(void* out, std::span<const void* const> parts, std::int64_t count, DType dtype,
+                     Combine op);
+
 /// Refuses such a pair before anything is sent: the sentence names both.
 void check_combine(DType dtype, Combine op);
 
