@@ -20,6 +20,7 @@ void add_verbs(CLI::App& app, Chosen& chosen) {
   add_plan(app, chosen);
   add_report(app, chosen);
 #ifdef TW_HAS_TORCH
+  add_bench(app, chosen);
   add_train(app, chosen);
   add_eval(app, chosen);
 #endif
@@ -33,8 +34,9 @@ std::vector<std::string> verb_names(const CLI::App& app) {
 
 /// What CLI11 did not expect, as the sentence of every unknown name.
 std::string unknown_option(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  const CLI::App& verb = chosen.empty() ? app : *chosen[0];
+  const CLI::App* deepest = &app;
+  while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands()[0];
+  const CLI::App& verb = *deepest;
   std::vector<std::string> valid;
   for (const auto* option : verb.get_options())
     for (const auto& name : option->get_lnames()) valid.push_back("--" + name);

@@ -58,6 +58,7 @@ void add_plan(CLI::App& app, Chosen& chosen);
 void add_report(CLI::App& app, Chosen& chosen);
 
 // With torch only.
+void add_bench(CLI::App& app, Chosen& chosen);
 void add_train(CLI::App& app, Chosen& chosen);
 void add_eval(CLI::App& app, Chosen& chosen);
 
