@@ -241,12 +241,17 @@ void Exchanger::wait(int exchange_id) {
       impl_->finish_gather(impl_->plan.exchanges[static_cast<std::size_t>(exchange_id)], run);
   });
   run.handle = Handle();
+  run.data.reset();  // a gradient that travelled in its own memory is its owner's again
   impl_->record(run);
 }
 
 void Exchanger::poll() {
   for (auto& run : impl_->running)
     if (run.in_flight && run.in_place && run.handle.ready()) impl_->record(run);
+}
+
+bool Exchanger::in_place(int exchange_id) const {
+  return impl_->running.at(static_cast<std::size_t>(exchange_id)).in_place;
 }
 
 const Plan& Exchanger::plan() const { return impl_->plan; }

@@ -38,7 +38,8 @@ class Exchanger {
   /// splits one communicator a plan group.
   Exchanger(Comm& world, const Plan& plan, Recorder& recorder);
   ~Exchanger();
-  /// Starts exchange `exchange_id` on `data` (contiguous, host), in place: when wait() returns,
+  /// Starts exchange `exchange_id` on `data` (host, dense: any order of elements that
+  /// all ranks share), in place: when wait() returns,
   /// data holds the combined value. Exchanges of a step start in plan order. An identity form
   /// without memories is sent in place.
   void start(int exchange_id, Tensor& data, const Slot& slot);
@@ -47,6 +48,8 @@ class Exchanger {
   void wait(int exchange_id);
   /// Records the events of exchanges that have ended meanwhile; never waits.
   void poll();
+  /// Whether the exchange sends and receives in the caller's memory: an identity form, no memories.
+  bool in_place(int exchange_id) const;
   const Plan& plan() const;
   std::uint64_t plan_digest() const;
   /// This rank's communicator of a plan group; ConfigError if it does not belong to it.

@@ -169,10 +169,14 @@ void GradientSync::Impl::set_up(const std::string& when) {
   alone = world.size() == 1 && dense;
   sequence = exchanger->plan_digest();
   if (alone) return;
-  buckets = std::make_unique<Buckets>(plan, tensors);
   exchange_of.assign(plan.grouping.size(), 0);
-  for (const Exchange& exchange : plan.exchanges)
-    if (exchange.bucket >= 0) exchange_of[static_cast<std::size_t>(exchange.bucket)] = exchange.id;
+  std::vector<bool> in_place(plan.grouping.size());
+  for (const Exchange& exchange : plan.exchanges) {
+    if (exchange.bucket < 0) continue;
+    exchange_of[static_cast<std::size_t>(exchange.bucket)] = exchange.id;
+    in_place[static_cast<std::size_t>(exchange.bucket)] = exchanger->in_place(exchange.id);
+  }
+  buckets = std::make_unique<Buckets>(plan, tensors, in_place);
   missing.assign(plan.grouping.size(), 0);
   bit_words = (trained.size() + 63) / 64;
   header_words = kFixedWords + 2 * bit_words;

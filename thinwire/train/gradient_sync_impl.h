@@ -29,6 +29,7 @@ struct Trained {
   int expected = 0;      ///< contributions to wait for before its bucket may start
   int below = 0;         ///< backwards in a row with fewer than expected
   bool touched = false;  ///< has contributed since the last exchange
+  bool owned = false;    ///< when it last contributed, .grad alone referred to its memory
 };
 
 struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl> {
@@ -48,12 +49,11 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
 
   // gradient_sync_step.cpp: one step
   void begin();
-  void contribution(int index, bool defined) override;
+  void contribution(int index, const at::Tensor& added) override;
   void reached() override;
   void ended(bool nested) override;
   void open();
   void refuse_kind(const at::Tensor& grad, const Trained& one) const;
-  void into_slot(int index, at::Tensor& grad);
   void keep_late(Trained& one, at::Tensor& grad);
   void start_ready();
   void start_bucket(int bucket);

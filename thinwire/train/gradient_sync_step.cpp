@@ -29,10 +29,6 @@ constexpr int kForgetAfter =
     8;  ///< backwards with fewer contributions before a lower count is believed
 constexpr std::int32_t kCountsPart = 1, kHeaderPart = 2;
 
-bool is_same(const at::Tensor& a, const at::Tensor& b) {
-  return a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
-}
-
 }  // namespace
 
 void GradientSync::Impl::begin() {
@@ -89,11 +85,11 @@ void GradientSync::Impl::open() {
 
 void GradientSync::Impl::reached() { open(); }
 
-void GradientSync::Impl::contribution(int index, bool defined) {
+void GradientSync::Impl::contribution(int index, const at::Tensor& added) {
   open();
   Trained& one = trained[static_cast<std::size_t>(index)];
   at::Tensor& grad = one.tensor.mutable_grad();
-  if (!defined || !grad.defined()) return;
+  if (!added.defined() || !grad.defined()) return;
   const at::NoGradGuard no_grad;
   try {
     refuse_kind(grad, one);
@@ -108,7 +104,14 @@ void GradientSync::Impl::contribution(int index, bool defined) {
     one.touched = true;
     const int bucket = buckets->bucket_of(index);
     if (bucket < next_bucket) return keep_late(one, grad);
-    into_slot(index, grad);
+    // The one extra pass over a gradient's bytes; none where .grad is in its place already, or
+    // travels alone.
+    if (buckets->alone(index)) {
+      one.owned = owns_its_memory(grad, added);
+    } else {
+      buckets->put(index, grad, false);
+      grad = buckets->place(index);
+    }
     if (!synchronising || !learned || one.count != one.expected) return;
     if (--missing[static_cast<std::size_t>(bucket)] == 0) start_ready();
   } catch (const std::exception& error) {
@@ -131,14 +134,6 @@ void GradientSync::Impl::refuse_kind(const at::Tensor& grad, const Trained& one)
                     one.name));
 }
 
-/// The one extra pass over a gradient's bytes, and none where .grad is the slot already.
-void GradientSync::Impl::into_slot(int index, at::Tensor& grad) {
-  const at::Tensor& view = buckets->view(index);
-  if (is_same(grad, view)) return;
-  view.copy_(grad);
-  grad = view;
-}
-
 void GradientSync::Impl::keep_late(Trained& one, at::Tensor& grad) {
   if (one.late.defined())
     one.late.add_(grad);
@@ -156,18 +151,13 @@ void GradientSync::Impl::start_ready() {
 void GradientSync::Impl::start_bucket(int bucket) {
   for (const int i : buckets->parameters_of(bucket)) {
     Trained& one = trained[static_cast<std::size_t>(i)];
-    const at::Tensor& view = buckets->view(i);
     at::Tensor& grad = one.tensor.mutable_grad();
     if (!grad.defined()) {
       one.touched = false;  // summed up earlier, and cleared by the user since
-      view.zero_();
-    } else if (one.touched) {
-      into_slot(i, grad);
-    } else if (is_same(grad, view)) {
-      one.kept = view.clone();
+      buckets->put_zero(i);
     } else {
-      one.kept = grad;
-      view.copy_(grad);
+      if (!one.touched) one.kept = buckets->place(i).is_same(grad) ? grad.clone() : grad;
+      buckets->put(i, grad, one.touched && one.owned);
     }
     grad.reset();
   }
@@ -306,7 +296,7 @@ void GradientSync::Impl::add_late() {
     for (int rank = 0; rank < world.size(); ++rank) anywhere = anywhere || came_late(rank, i);
     if (!anywhere) continue;
     Trained& one = trained[static_cast<std::size_t>(i)];
-    const at::Tensor& view = buckets->view(i);
+    const at::Tensor& view = buckets->place(i);
     at::Tensor extra = at::empty_like(view);
     if (one.late.defined())
       extra.copy_(one.late).mul_(weight());
@@ -336,7 +326,8 @@ void GradientSync::Impl::hand_out() {
   for (int i = 0; i < static_cast<int>(trained.size()); ++i) {
     Trained& one = trained[static_cast<std::size_t>(i)];
     // Used nowhere: whatever the user had there stays, as in one process.
-    one.tensor.mutable_grad() = used_anywhere(i) ? buckets->view(i) : one.kept;
+    one.tensor.mutable_grad() = used_anywhere(i) ? buckets->place(i) : one.kept;
+    buckets->let_go(i);
     one.kept.reset();
     one.touched = false;
   }

@@ -25,7 +25,7 @@ class AccumulatedHook : public ag::FunctionPostHook {
   ag::variable_list operator()(const ag::variable_list& outputs,
                                const ag::variable_list& inputs) override {
     if (const auto listener = listener_.lock())
-      listener->contribution(index_, !inputs.empty() && inputs[0].defined());
+      listener->contribution(index_, inputs.empty() ? at::Tensor() : inputs[0]);
     return outputs;
   }
 
@@ -68,6 +68,12 @@ void replace_by_marker(at::Tensor& output, const std::weak_ptr<BackwardListener>
                          c10::IValue::make_capsule(c10::make_intrusive<Held>(listener)));
 }
 
+/// What `tensor` is a view of; null where it is none.
+const at::Tensor* base_of(const at::Tensor& tensor) {
+  const auto* meta = ag::impl::get_view_autograd_meta(tensor);
+  return meta && meta->has_bw_view() ? &meta->get_backward_view().base_ : nullptr;
+}
+
 }  // namespace
 
 struct ParameterHooks::Installed {
@@ -97,6 +103,29 @@ bool ParameterHooks::current(int index, const at::Tensor& parameter) const {
   const NodePtr& node = installed_[static_cast<std::size_t>(index)].node;
   if (!parameter.requires_grad()) return !node;
   return node && ag::impl::try_get_grad_accumulator(parameter) == node;
+}
+
+// Autograd takes a first gradient over as a second tensor on the same memory. Where it is a view,
+// as that of a transposed weight is, both remember the result they are views of: one more
+// reference, as long as those two are all that hold it.
+bool owns_its_memory(const at::Tensor& grad, const at::Tensor& added) {
+  if (!grad.has_storage()) return false;
+  std::size_t tensors = 1;
+  const bool shared =
+      added.has_storage() && !added.is_same(grad) && added.storage().is_alias_of(grad.storage());
+  if (shared) ++tensors;
+  const at::Tensor* base = base_of(grad);
+  if (!base && shared) base = base_of(added);
+  if (base && !base->is_same(grad) && !base->is_same(added)) {
+    const auto is_base_of = [&](const at::Tensor& view) {
+      const at::Tensor* other = base_of(view);
+      return other && other->is_same(*base);
+    };
+    const std::size_t views = (is_base_of(grad) ? 1 : 0) + (shared && is_base_of(added) ? 1 : 0);
+    if (base->use_count() != views) return false;
+    ++tensors;
+  }
+  return grad.storage().use_count() == tensors;
 }
 
 int backward_id() { return ag::get_current_graph_task_id(); }

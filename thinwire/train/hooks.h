@@ -17,8 +17,9 @@ class BackwardListener {
  public:
   virtual ~BackwardListener() = default;
   /// A contribution to parameter `index` has been added to its .grad, after the user's own hooks.
-  /// `defined` is false for a visit without a gradient (recomputed segments cause them).
-  virtual void contribution(int index, bool defined) = 0;
+  /// `added` is what was added, undefined for a visit without a gradient (recomputed segments cause
+  /// them); where it was the first, .grad may share its memory.
+  virtual void contribution(int index, const at::Tensor& added) = 0;
   /// A marked output has received its gradient: a backward through the module is running.
   virtual void reached() = 0;
   /// The end of a backward that call_at_end() was called in; `nested`: it ran inside another one.
@@ -42,6 +43,10 @@ class ParameterHooks {
   struct Installed;
   std::vector<Installed> installed_;
 };
+
+/// Whether nothing else refers to the memory of `grad`, a parameter's .grad, in a call of
+/// contribution() with `added`. Two gradients may share memory, as views of one result do.
+bool owns_its_memory(const at::Tensor& grad, const at::Tensor& added);
 
 /// Inside a backward: its number, unique in the process. Outside: -1.
 int backward_id();
