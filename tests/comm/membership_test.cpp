@@ -242,6 +242,51 @@ TEST(Membership, StrangersDoNoHarm) {
   for (const int fd : fds) ::close(fd);
 }
 
+/// A rank of the group that goes mad after a proper hand-shake: the others end with an error.
+TEST(Membership, MadMessagesOfARankEndTheGroupInWords) {
+  Watchdog watchdog;
+  const auto message = [](std::uint32_t type, const std::string& json) {
+    const std::uint32_t head[4]{0x01435754, type, static_cast<std::uint32_t>(json.size()), 0};
+    return std::string(reinterpret_cast<const char*>(head), sizeof head) + json;
+  };
+  const std::string deep = std::string(1 << 20, '[') + std::string(1 << 20, ']');
+  for (const std::string& mad :
+       {message(9, R"({"text": "x", "config": false, "rank": )" + deep + "}"), message(9, deep),
+        message(9, R"({"text": "x", "config": false, "rank": 7})"),
+        message(8, R"({"round": 1e300, "topic": "t"})"), message(7, R"({"kind": 99})")}) {
+    const int port = free_port();
+    const auto errors = test::errors_of_ranks(2, [&](Rank r) {
+      if (r == 0) {
+        join_group(options_at(at(port), 0, 2, 20, "mad"))->all_gather("t", "");
+        return;
+      }
+      const int fd = connect_to(port);
+      const auto say = [fd](const std::string& bytes) {
+        ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      };
+      say(message(1, R"({"purpose": "join", "protocol": 1, "run_id": "mad", "version": "0.1.0", )"
+                     R"("size": 2, "rank": 1, "port": 1})"));
+      std::string got;
+      for (bool ready = false; got.find(std::string("TWC\1\6", 5)) == std::string::npos;) {
+        char buffer[4096];
+        const auto n = ::recv(fd, buffer, sizeof buffer, 0);
+        ASSERT_GT(n, 0);
+        got.append(buffer, static_cast<std::size_t>(n));
+        if (!ready && got.find("token") != std::string::npos) say(message(5, "{}"));
+        ready = ready || got.find("token") != std::string::npos;
+      }
+      say(mad);
+      char ignored[4096];
+      while (::recv(fd, ignored, sizeof ignored, 0) > 0) {
+      }
+      ::close(fd);
+    });
+    EXPECT_EQ(test::text_of(errors[1]), "");
+    EXPECT_THAT(test::text_of(errors[0]),
+                AllOf(HasSubstr("CommError"), HasSubstr("rank 1"), HasSubstr("cannot be read")));
+  }
+}
+
 TEST(KnownFailures, KF31_OneJobStaysOne) {
   Watchdog watchdog;
   RankProcesses ranks(4, "member.join", {.args = {at(free_port()), "20", ""}, .start = false});
@@ -265,7 +310,7 @@ TEST(KnownFailures, KF35_ARankThatDoesNotCome) {  // (i)
   const auto results = join_processes(3, address, kT, "", 2);
   for (Rank r = 0; r < 2; ++r) {
     EXPECT_EQ(results[r].exit_code, 1);
-    EXPECT_LT(results[r].wall_s, kT + 1);
+    EXPECT_LT(results[r].wall_s, kT + 1 + test::late_s());
     EXPECT_THAT(results[r].output, AllOf(HasSubstr("CommError"), HasSubstr("2 of 3"),
                                          HasSubstr("rank 2"), HasSubstr(address)));
   }
@@ -285,7 +330,7 @@ TEST(KnownFailures, KF35_AMutePeer) {  // (ii) and (iii), with rank 0 real
         ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       }
     });
-    EXPECT_LT(seconds_since(start), kT + 1);
+    EXPECT_LT(seconds_since(start), kT + 1 + test::late_s());
     sockaddr_in own{};
     socklen_t size = sizeof own;
     ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
@@ -318,7 +363,7 @@ TEST(KnownFailures, KF35_AMuteListener) {  // (ii), a rank whose own listener ac
     }
     ::close(fd);
   });
-  EXPECT_LT(seconds_since(start), kT + 1);
+  EXPECT_LT(seconds_since(start), kT + 1 + test::late_s());
   EXPECT_THAT(test::text_of(errors[2]), AllOf(HasSubstr("CommError"), HasSubstr("rank 1"),
                                               HasSubstr(at(mute.port)), HasSubstr("hand-shake")));
   EXPECT_THAT(test::text_of(errors[0]),
@@ -331,7 +376,7 @@ TEST(KnownFailures, KF39_AForeignProcessHoldsThePort) {  // (i)
   const auto results = join_processes(2, at(foreign.port));
   for (const auto& result : results) {
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_LT(result.wall_s, kT + 1);
+    EXPECT_LT(result.wall_s, kT + 1 + test::late_s());
     EXPECT_THAT(result.output,
                 AllOf(HasSubstr("CommError"), HasSubstr("127.0.0.1"),
                       HasSubstr(std::to_string(foreign.port)), HasSubstr("listen for rendezvous"),
@@ -358,7 +403,7 @@ TEST(KnownFailures, KF39_AnotherRunHoldsThePort) {  // (ii)
   ASSERT_TRUE(first.wait_for(0, "joined") && first.wait_for(1, "joined"));
   for (const auto& result : join_processes(2, address, kT, "second")) {
     EXPECT_EQ(result.exit_code, 2);
-    EXPECT_LT(result.wall_s, kT + 1);
+    EXPECT_LT(result.wall_s, kT + 1 + test::late_s());
     EXPECT_THAT(result.output,
                 AllOf(HasSubstr("ConfigError"), HasSubstr("'first'"), HasSubstr("'second'")));
   }
@@ -389,7 +434,7 @@ TEST(KnownFailures, KF44_SixteenRanksStartLateLast) {  // the joining of it
     }
     const auto last = Clock::now();
     for (const auto& result : ranks.wait_all()) EXPECT_EQ(result.exit_code, 0) << result.output;
-    EXPECT_LT(seconds_since(last), 10);
+    EXPECT_LT(seconds_since(last), 10 + test::late_s());
   }
 }
 
@@ -438,7 +483,7 @@ TEST(Membership, AKilledRankIsSeenAtOnceAndSurvivorsBuildAGroupAgain) {
   ranks.signal(1, SIGKILL);
   for (const Rank r : {0, 2, 3, 4})
     EXPECT_TRUE(ranks.wait_for(r, "fault: ")) << ranks.result(r).output;
-  EXPECT_LT(seconds_since(start), 1);
+  EXPECT_LT(seconds_since(start), 1 + test::late_s());
   for (const Rank r : {0, 2, 3, 4}) {
     const auto& result = ranks.wait(r);
     EXPECT_EQ(result.exit_code, 0) << result.output;
@@ -451,7 +496,7 @@ TEST(Membership, AnExitWithoutLeavingIsADeath) {
   Watchdog watchdog;
   const auto start = Clock::now();
   const auto results = test::ranks_as_processes(5, "member.quit", {at(free_port())});
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(seconds_since(start), 5 + test::late_s());
   for (const Rank r : {0, 2, 3, 4})
     EXPECT_THAT(results[r].output, AllOf(HasSubstr("fault: "), HasSubstr("rank 1"),
                                          HasSubstr("died"), HasSubstr("farewell")));
@@ -550,7 +595,7 @@ TEST(Membership, AFrozenRankEndsAWaitThatNamesItsSilence) {
                 AllOf(HasSubstr("rank 2 (last sign of life"), HasSubstr(" s ago")));
     EXPECT_LT(ranks.wait(r).cpu_s, 1.0);
   }
-  EXPECT_LT(seconds_since(start), kT + 1);
+  EXPECT_LT(seconds_since(start), kT + 1 + test::late_s());
 }
 
 const RegisterScenario kWatchT("member.watch_T", [](const RankContext& c) {

@@ -84,6 +84,17 @@ TEST(TcpFrame, AnnouncementsCarryNothing) {
   }
 }
 
+TEST(TcpFrame, PiecesCarrySomething) {
+  for (const auto kind : {FrameKind::data, FrameKind::piece}) {
+    Frame frame = sample();
+    frame.kind = kind;
+    frame.length = 0;
+    FrameBytes bytes;
+    encode(frame, bytes);
+    EXPECT_THROW(decode(bytes), DataError);
+  }
+}
+
 /// A membership whose ranks' data addresses can be read by the test.
 int port_in(const std::string& blob) {
   const auto space = blob.find(' ');

@@ -19,6 +19,10 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x01435754;  // "TWC\1", little-endian as every number here
 
+/// Leaves out what is nested deeper than any message of ours: printing it, in an error text say,
+/// would take a level of the stack each.
+bool not_too_deep(int depth, Json::parse_event_t, const Json&) { return depth <= 8; }
+
 }  // namespace
 
 ControlLink::ControlLink(asio::ip::tcp::socket socket) : socket_(std::move(socket)) {
@@ -79,8 +83,9 @@ void ControlLink::read_body() {
                      ControlMessage message;
                      message.type = static_cast<ControlType>(self->in_head_[1]);
                      const auto head_bytes = self->in_head_[2];
-                     message.head = Json::parse(self->in_body_.data(),
-                                                self->in_body_.data() + head_bytes, nullptr, false);
+                     message.head =
+                         Json::parse(self->in_body_.data(), self->in_body_.data() + head_bytes,
+                                     not_too_deep, false);
                      if (!message.head.is_object())
                        return self->ended("it sent a message that cannot be read");
                      message.blob = self->in_body_.substr(head_bytes);

@@ -178,6 +178,7 @@ void Guest::on_host_message(const ControlMessage& message) {
     case ControlType::table:
       return build_mesh(message.head);
     case ControlType::go:
+      if (token_.empty()) throw DataError("told to go before the table of addresses has come");
       host_->listen(nullptr, nullptr);
       group_.links[0] = host_;
       if (group_.addresses[0].empty()) group_.addresses[0] = host_->remote_address();

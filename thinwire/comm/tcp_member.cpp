@@ -15,6 +15,7 @@
 #include "thinwire/comm/net_address.h"
 #include "thinwire/comm/rendezvous.h"
 #include "thinwire/core/error.h"
+#include "thinwire/core/notice.h"
 
 namespace thinwire {
 namespace {
@@ -192,8 +193,9 @@ void TcpMember::on_message(Rank from, ControlMessage message) {
       return take_part(from, get<std::int64_t>(head, "round", "part"),
                        get<std::string>(head, "topic", "part"), std::move(message.blob));
     case ControlType::fault: {
-      fail({get<int>(head, "rank", "fault"), get<std::string>(head, "text", "fault"),
-            get<bool>(head, "config", "fault")});
+      const Rank culprit = get<int>(head, "rank", "fault");
+      if (culprit < -1 || culprit >= size()) throw DataError("fault: no such rank");
+      fail({culprit, get<std::string>(head, "text", "fault"), get<bool>(head, "config", "fault")});
       return;
     }
     case ControlType::farewell:
@@ -288,10 +290,12 @@ std::shared_ptr<Membership> join_group(const JoinOptions& options) {
   auto member = std::make_shared<TcpMember>(io, options, joining->run());
   member->start();
   // The thread shares the member, so that it may be dropped anywhere, in a callback too.
-  return {member.get(), [member = member](Membership*) mutable {
-            member->retire();
-            member.reset();
-          }};
+  std::shared_ptr<Membership> shared(member.get(), [member](Membership*) mutable {
+    member->retire();
+    member.reset();
+  });
+  notice(fmt::format("rank {} of {}: {}", options.rank, options.size, shared->describe()));
+  return shared;
 }
 
 }  // namespace thinwire

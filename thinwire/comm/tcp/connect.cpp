@@ -12,6 +12,7 @@
 #include <asio/read.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
+#include <charconv>
 #include <cstring>
 
 #include "thinwire/comm/tcp/mesh.h"
@@ -182,8 +183,13 @@ std::vector<int> connect_all(Membership& membership, const std::string& agreed,
       throw ConfigError(
           fmt::format("tcp: options differ between ranks: rank {} has {}, rank {} has {}", own,
                       agreed, r, theirs));
-    endpoints.emplace_back(asio::ip::make_address(fields[0]),
-                           static_cast<unsigned short>(std::stoi(fields[1])));
+    asio::error_code error;
+    const auto address = asio::ip::make_address(fields[0], error);
+    unsigned short port = 0;
+    std::from_chars(fields[1].data(), fields[1].data() + fields[1].size(), port);
+    if (error || port == 0)
+      throw DataError(fmt::format("tcp: rank {} sent the address {}:{}", r, fields[0], fields[1]));
+    endpoints.emplace_back(address, port);
   }
   if (connecting.left == 0) return connecting.take();
   connecting.accept_next();

@@ -77,6 +77,9 @@ Frame decode(std::span<const std::byte, kFrameBytes> bytes) {
   const bool carries =
       kind == FrameKind::data || kind == FrameKind::message || kind == FrameKind::piece;
   require(carries || in.length == 0, "length of an announcement", in.length);
+  // A piece stands for a whole chunk of its call, counted by its offset; none is empty.
+  const bool piece = kind == FrameKind::data || kind == FrameKind::piece;
+  require(!piece || in.length > 0, "length of a piece", in.length);
   Frame out;
   out.kind = kind;
   out.phase = in.phase;
