@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -14,13 +15,25 @@
 namespace thinwire::test {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr auto kTick = std::chrono::milliseconds(5);
 
 std::atomic<double> lateness_s{0};
+std::atomic<Clock::rep> next_tick{0};  // 0: no watchdog is awake
+
+double since_s(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 }  // namespace
 
-double late_s() { return lateness_s; }
+double late_s() {
+  // What the watchdog is late by at this moment counts too: it may not have run yet.
+  const Clock::rep due = next_tick;
+  const Clock::time_point tick{Clock::duration(due)};
+  return lateness_s + (due == 0 ? 0 : std::max(0.0, since_s(tick)));
+}
 
 struct Watchdog::State {
   std::mutex mutex;
@@ -30,16 +43,16 @@ struct Watchdog::State {
 
   /// False once the time is up.
   bool watch(double seconds) {
-    using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     std::unique_lock lock(mutex);
     while (!stopped) {
       const auto tick = Clock::now() + kTick;
+      next_tick = tick.time_since_epoch().count();
       if (changed.wait_until(lock, tick, [this] { return stopped; })) break;
-      const auto now = Clock::now();
-      lateness_s = lateness_s + std::chrono::duration<double>(now - tick).count();
-      if (std::chrono::duration<double>(now - begin).count() - lateness_s > seconds) return false;
+      lateness_s = lateness_s + since_s(tick);
+      if (since_s(begin) - lateness_s > seconds) return false;
     }
+    next_tick = 0;
     return true;
   }
 };

@@ -405,8 +405,7 @@ bool Mesh::finish_frame(Rank world) {
       take_announcement(world, frame);
     }
   }
-  from.call = nullptr;
-  from.early.reset();
+  from.call = nullptr;  // what came early has been handed over under the lock, as others look there
   from.place = nullptr;
   from.got = 0;
   for (std::size_t r = 0; r < peers_.size(); ++r)
