@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that run ahead, many calls at once, and what a step costs in memory.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cstdlib>
+#include <filesystem>
+#include <mutex>
 #include <new>
 #include <thread>
 
+#include "tests/support/expect_throw.h"
 #include "tests/support/ranks.h"
 #include "tests/support/watchdog.h"
 #include "thinwire/comm/comm.h"
 #include "thinwire/comm/membership.h"
+#include "thinwire/comm/tcp/congestion.h"
 #include "thinwire/core/error.h"
+#include "thinwire/core/notice.h"
 
 namespace {
 std::atomic<std::int64_t> allocations{0}, allocated_bytes{0};
@@ -165,6 +172,57 @@ TEST(TcpFlow, AlgorithmsAgreeToTheBit) {
         for (const auto& data : all) ASSERT_EQ(data, want) << spec << ", " << n << ", " << count;
       }
     }
+}
+
+/// What rank 0 of n sends for one all_reduce where the transport chooses.
+Bytes bytes_sent(int n, Bytes payload) {
+  auto comms = make_local(n, 20, "tcp");
+  ranks_as_threads(n, [&](Rank rank) {
+    std::vector<float> data(static_cast<std::size_t>(payload / 4), 1.0F);
+    comms[static_cast<std::size_t>(rank)]
+        ->all_reduce({0, 0}, {data.data(), payload / 4, DType::f32}, Combine::sum)
+        .wait();
+  });
+  return comms[0]->counters().payload_bytes;
+}
+
+TEST(TcpFlow, OneRoundIsTakenWhereItCostsFewBytes) {
+  const Watchdog watchdog("choice");
+  constexpr Bytes kib = 1024;
+  EXPECT_EQ(bytes_sent(2, 32 * kib), 32 * kib);
+  EXPECT_EQ(bytes_sent(4, 8 * kib), 3 * 8 * kib);    // gather
+  EXPECT_EQ(bytes_sent(4, 16 * kib), 2 * 12 * kib);  // shard: 2 P (n - 1) / n
+  EXPECT_EQ(bytes_sent(8, 32 * kib), 2 * 28 * kib);  // shard
+}
+
+TEST(TcpFlow, CongestionControlIsWhatWasAskedFor) {
+  const Watchdog watchdog("congestion");
+  auto asked = make_local(2, 20, "record|tcp{congestion=reno}");  // every kernel allows it
+  EXPECT_EQ(congestion_control(*asked[0]), "reno");
+  EXPECT_EQ(congestion_control(*asked[1]), "reno");
+  EXPECT_NE(congestion_control(*make_local(2, 20, "tcp")[0]), "");
+  EXPECT_EQ(congestion_control(*make_local(2, 20, "local")[0]), "");
+  TW_EXPECT_THROW(make_comm("tcp{congestion=nagle}", {.size = 2, .address = "127.0.0.1:1"}),
+                  ConfigError, "tcp: congestion must be one that this kernel allows (");
+}
+
+TEST(TcpFlow, RankZeroSaysWhichCongestionControlIsUsed) {
+  const Watchdog watchdog("notice");
+  std::mutex mutex;
+  std::vector<std::string> heard;
+  const NoticeFn before = on_notice([&](const std::string& text) {
+    std::lock_guard lock(mutex);
+    heard.push_back(text);
+  });
+  const std::string path = "file:" + (std::filesystem::temp_directory_path() /
+                                      ("thinwire_notice_" + std::to_string(::getpid())))
+                                         .string();
+  ranks_as_threads(2, [&](Rank rank) {
+    make_comm("tcp{congestion=reno}",
+              {.rank = rank, .size = 2, .address = path, .timeout_s = 20, .interface = "lo"});
+  });
+  on_notice(before);
+  EXPECT_EQ(std::count(heard.begin(), heard.end(), "tcp: congestion control reno"), 1);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "thinwire/cli/verbs.h"
 #include "thinwire/comm/comm.h"
 #include "thinwire/comm/membership.h"
+#include "thinwire/comm/tcp/congestion.h"
 #include "thinwire/core/text.h"
 #include "thinwire/train/config.h"
 
@@ -66,11 +67,13 @@ int on_rank(const Options& options, Comm& comm) {
   CommBench bench(comm);
   const bool speaks = comm.rank() == 0;
   if (speaks && !options.json)
-    fmt::print("{} ranks over {}: {}\n{:>22}  {:>9}  {:>14}  {:>8}\n", comm.size(), options.comm,
-               comm.membership()->describe(), "", "time", "bus bandwidth", "CPU s/GB");
+    fmt::print("{} ranks over {}\n{:>22}  {:>9}  {:>14}  {:>8}\n", comm.size(), options.comm, "",
+               "time", "bus bandwidth", "CPU s/GB");
+  const std::string congestion = congestion_control(comm);
   std::vector<std::string> misses;
   const auto one = [&](Bytes bytes) {
-    const Json row = row_of(bench.measure(bytes, options.seconds), options.comm, comm.size());
+    Json row = row_of(bench.measure(bytes, options.seconds), options.comm, comm.size());
+    if (!congestion.empty()) row["congestion_control"] = congestion;
     if (speaks) print_row(row, options.json);
     if (auto words = missed(row); !words.empty()) misses.push_back(std::move(words));
   };

@@ -9,6 +9,7 @@
 #include "thinwire/cli/verbs.h"
 #include "thinwire/comm/comm.h"
 #include "thinwire/comm/membership.h"
+#include "thinwire/comm/tcp/congestion.h"
 #include "thinwire/core/text.h"
 #include "thinwire/report/run_folder.h"
 
@@ -126,7 +127,9 @@ int run(const Options& options) {
   Json found = diagnosis();
   bool reached = true;
   if (asked > 0 || !options.join.empty()) {
-    found["links"] = measure_links(*make_comm("tcp", join_options(options)));
+    const auto comm = make_comm("tcp", join_options(options));
+    found["links"] = measure_links(*comm);
+    for (Json& link : found["links"]) link["congestion_control"] = congestion_control(*comm);
     if (asked > 0) reached = judge(found["links"], asked);
   }
   if (options.json) {

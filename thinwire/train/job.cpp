@@ -15,6 +15,7 @@
 #include <fstream>
 #include <optional>
 
+#include "thinwire/comm/tcp/congestion.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
 #include "thinwire/report/html.h"
@@ -200,6 +201,7 @@ RunInfo Job::info(const std::string& status) const {
   info.setup.parameters = parameter_count(*trainer_->model());
   info.setup.ranks = ranks_;
   info.setup.transport = world_ ? world_->caps().name : "none";
+  info.setup.congestion_control = world_ ? congestion_control(*world_) : "";
   info.setup.grouping = config_.grouping;
   info.setup.form = config_.form;
   info.setup.algorithm = config_.algorithm;

@@ -131,7 +131,7 @@ void prepare_own(Call& call) {
 }
 
 void choose_plan(Call& call, const Options& options) {
-  const bool is_short = call.in.bytes() <= options.gather;
+  const bool is_short = call.in.bytes() * (call.ranks() - 1) <= options.gather;
   switch (call.signature.kind) {
     case CallKind::all_reduce: {
       const bool gather = options.all_reduce == AllReduce::gather ||

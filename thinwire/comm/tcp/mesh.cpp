@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "thinwire/comm/tcp/congestion.h"
 #include "thinwire/comm/tcp/linger.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/rng.h"
@@ -45,10 +46,13 @@ std::shared_ptr<Mesh> Mesh::make(std::shared_ptr<Membership> membership, const O
                                  std::pair<int, int> ports) {
   std::shared_ptr<Mesh> mesh(new Mesh(std::move(membership), options));
   const std::string agreed =
-      fmt::format("algorithm {}, chunk {}, eager {}", static_cast<int>(options.all_reduce),
-                  options.chunk, options.eager);
+      fmt::format("algorithm {}, chunk {}, eager {}, congestion {}",
+                  static_cast<int>(options.all_reduce), options.chunk, options.eager,
+                  options.congestion.empty() ? "of the system" : options.congestion);
   for (const int fd : connect_all(*mesh->membership_, agreed, ports))
     mesh->peers_.push_back(fd >= 0 ? std::make_unique<Peer>(fd) : nullptr);
+  for (auto& peer : mesh->peers_)
+    if (peer && !options.congestion.empty()) set_congestion(peer->fd, options.congestion);
   for (std::size_t r = 0; r < mesh->peers_.size(); ++r)
     if (mesh->peers_[r]) mesh->reactor_.add(mesh->peers_[r]->fd, static_cast<std::uint32_t>(r));
   mesh->make_room();
@@ -75,6 +79,7 @@ void Mesh::make_room() {
   spare_early_.reserve(kPlaces);
   pieces_.reserve(kPlaces);
   results_.reserve(kPlaces);
+  due_.reserve(peers_.size());
   replayed_.reserve(kPlaces);
   for (auto& peer : peers_) {
     if (!peer) continue;
@@ -105,6 +110,12 @@ Mesh::~Mesh() {
     else
       ::close(peer->fd);
   }
+}
+
+std::string Mesh::congestion() const {
+  for (const auto& peer : peers_)
+    if (peer) return congestion_of(peer->fd);
+  return "";
 }
 
 void Mesh::add_group(std::shared_ptr<const GroupInfo> info) {

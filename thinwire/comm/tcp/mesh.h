@@ -118,6 +118,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   ~Mesh();
   const std::shared_ptr<Membership>& membership() const { return membership_; }
   const Options& options() const { return options_; }
+  std::string congestion() const;  ///< of the data connections; empty with one rank
 
   void add_group(std::shared_ptr<const GroupInfo> info);
   void drop_group(std::uint64_t id);
@@ -173,6 +174,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void send_now(Rank world);                    ///< caller's thread, lock held: short queues only
   void flush_later();                           ///< lock held
   void flush(Rank world);                       ///< progress thread
+  void flush_due();                             ///< progress thread: whoever has something waiting
   void advance(Rank world, std::size_t bytes);  ///< lock held
   void arm_write(Rank world, bool armed);
   void read(Rank world);
@@ -225,6 +227,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::vector<std::unique_ptr<Early>> early_, spare_early_;
   std::vector<Segment> pieces_;                     ///< scratch, under the lock
   std::vector<std::pair<Rank, Segment>> results_;   ///< scratch of the progress thread
+  std::vector<Rank> due_;                           ///< scratch of the progress thread
   std::vector<std::pair<Rank, Segment>> replayed_;  ///< scratch, under the lock
 };
 

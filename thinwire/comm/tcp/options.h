@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options of the tcp transport, equal on all ranks:
-// "tcp{algorithm=shard,chunk=128KiB,eager=64KiB}".
+// "tcp{algorithm=shard,chunk=256KiB,eager=64KiB,congestion=cubic}".
 #pragma once
+#include <string>
+
 #include "thinwire/core/spec.h"
 #include "thinwire/core/types.h"
 
@@ -11,13 +13,13 @@ enum class AllReduce : std::uint8_t { chosen, shard, gather };
 
 struct Options {
   AllReduce all_reduce = AllReduce::chosen;
-  Bytes chunk =
-      128
-      << 10;  ///< pieces of a long message; what is on the wire can be combined while more arrives
+  /// Pieces of a long message; what is on the wire can be combined while more arrives.
+  Bytes chunk = 256 << 10;
   Bytes eager = 64 << 10;  ///< calls up to this size are sent without waiting for the peer's start
   Bytes window = 1 << 20;  ///< most bytes under way to a peer that has not said it takes them
-  Bytes gather =
-      32 << 10;  ///< all_reduce up to this size takes one round (gather) where it may choose
+  /// Where all_reduce may choose, it takes one round (gather) if a rank then sends at most this.
+  Bytes gather = 32 << 10;
+  std::string congestion;  ///< congestion control of the data connections; empty: the system's
 };
 Options parse_options(const Spec& spec);  ///< ConfigError
 

@@ -6,10 +6,13 @@
 #include <cstring>
 #include <numeric>
 
+#include "thinwire/comm/decorator.h"
 #include "thinwire/comm/reduce.h"
+#include "thinwire/comm/tcp/congestion.h"
 #include "thinwire/comm/tcp/mesh.h"
 #include "thinwire/comm/transports.h"
 #include "thinwire/core/error.h"
+#include "thinwire/core/notice.h"
 #include "thinwire/core/rng.h"
 
 namespace thinwire::tcp {
@@ -37,6 +40,7 @@ class TcpComm final : public Comm {
             .sums = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::c64, DType::c128,
                      DType::i64, DType::i32, DType::i16, DType::i8, DType::u8}};
   }
+  std::string congestion() const { return mesh_->congestion(); }
   CommCounters counters() const override { return mesh_->counters(group_->id); }
   const std::shared_ptr<Membership>& membership() const override { return mesh_->membership(); }
 
@@ -178,7 +182,9 @@ Options parse_options(const Spec& spec) {
   const std::string algorithm = reader.text("algorithm", "chosen");
   options.chunk = reader.bytes("chunk", options.chunk);
   options.eager = reader.bytes("eager", options.eager);
+  options.congestion = reader.text("congestion", "");
   reader.finish();
+  if (!options.congestion.empty()) check_congestion(options.congestion);
   if (algorithm == "shard") {
     options.all_reduce = AllReduce::shard;
   } else if (algorithm == "gather") {
@@ -212,6 +218,13 @@ std::unique_ptr<Comm> make_tcp(const Spec& spec, std::shared_ptr<Membership> mem
 
 namespace thinwire {
 
+std::string congestion_control(Comm& comm) {
+  Comm* inner = &comm;
+  while (auto* decorator = dynamic_cast<Decorator*>(inner)) inner = &decorator->inner();
+  const auto* over_tcp = dynamic_cast<const tcp::TcpComm*>(inner);
+  return over_tcp ? over_tcp->congestion() : "";
+}
+
 std::unique_ptr<Comm> make_tcp(const Spec& spec, std::shared_ptr<Membership> membership,
                                std::pair<int, int> ports) {
   return tcp::make_tcp(spec, std::move(membership), ports);
@@ -222,10 +235,13 @@ void register_tcp(Registry<CommFactory>& registry) {
       "tcp",
       [](const Spec& spec, const JoinOptions& join) {
         tcp::parse_options(spec);  // a wrong option must not leave the others waiting
-        return tcp::make_tcp(spec, join_group(join), {join.port_first, join.port_last});
+        auto comm = tcp::make_tcp(spec, join_group(join), {join.port_first, join.port_last});
+        if (comm->rank() == 0 && comm->size() > 1)
+          notice(fmt::format("tcp: congestion control {}", congestion_control(*comm)));
+        return comm;
       },
-      "framed messages over plain sockets; algorithm=chosen|shard|gather, chunk=128KiB, "
-      "eager=64KiB");
+      "framed messages over plain sockets; algorithm=chosen|shard|gather, chunk=256KiB, "
+      "eager=64KiB, congestion=NAME");
 }
 
 }  // namespace thinwire

@@ -158,8 +158,7 @@ bool Mesh::take_inbox() {
     std::lock_guard lock(mutex_);
     wanted = std::exchange(flush_posted_, false);
   }
-  for (std::size_t r = 0; wanted && r < peers_.size(); ++r)
-    if (peers_[r]) flush(static_cast<Rank>(r));
+  if (wanted) flush_due();
   return true;
 }
 
@@ -185,6 +184,17 @@ void Mesh::flush(Rank world) {
       to.deaf = true;
     }
   }
+}
+
+void Mesh::flush_due() {
+  due_.clear();
+  {
+    std::lock_guard lock(mutex_);
+    for (std::size_t r = 0; r < peers_.size(); ++r)
+      if (peers_[r] && !peers_[r]->queue.empty() && !peers_[r]->armed)
+        due_.push_back(static_cast<Rank>(r));
+  }
+  for (const Rank world : due_) flush(world);
 }
 
 void Mesh::advance(Rank world, std::size_t bytes) {
@@ -408,8 +418,7 @@ bool Mesh::finish_frame(Rank world) {
   from.call = nullptr;  // what came early has been handed over under the lock, as others look there
   from.place = nullptr;
   from.got = 0;
-  for (std::size_t r = 0; r < peers_.size(); ++r)
-    if (peers_[r]) flush(static_cast<Rank>(r));
+  flush_due();
   std::lock_guard lock(mutex_);
   return !from.closed;
 }
