@@ -14,6 +14,7 @@
 #include <asio/write.hpp>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 
 #include "thinwire/comm/tcp/mesh.h"
 #include "thinwire/core/error.h"
@@ -33,9 +34,36 @@ struct Hello {
 };
 using HelloBytes = std::array<std::byte, sizeof(Hello)>;
 
+/// First and last number in a file of /proc/sys; 0 where there is none.
+std::pair<std::int64_t, std::int64_t> kernel_limits(const char* path) {
+  std::ifstream file(path);
+  std::int64_t first = 0, last = 0;
+  if (file >> first) last = first;
+  for (std::int64_t next = 0; file >> next;) last = next;
+  return {first, last};
+}
+
+/// What a send buffer may hold at most. The kernel sizes it by the time of a round trip, which
+/// between neighbours is so short that a few milliseconds without the processor (a layer's backward
+/// runs on it) empty the buffer and the link stands idle. Asked for at once where the kernel grants
+/// all that its own sizing could reach, and left to that elsewhere. 0: left alone.
+int send_buffer_bytes() {
+  static const int bytes = [] {
+    const std::int64_t wanted = kernel_limits("/proc/sys/net/ipv4/tcp_wmem").second / 2;
+    const std::int64_t granted = kernel_limits("/proc/sys/net/core/wmem_max").first;
+    return wanted > 0 && wanted <= granted
+               ? static_cast<int>(std::min<std::int64_t>(wanted, 1 << 24))
+               : 0;
+  }();
+  return bytes;
+}
+
 void set_up(Socket& socket) {
   asio::error_code ignored;
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  // The kernel counts twice what is asked for.
+  if (const int bytes = send_buffer_bytes(); bytes > 0)
+    socket.set_option(asio::socket_base::send_buffer_size(bytes), ignored);
   socket.native_non_blocking(true, ignored);
   ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
 }
