@@ -169,6 +169,15 @@ TEST(TcpFaults, BarrierNamesTheMissing) {
     expect_names(text_of(error), {"CommError", "barrier", "epoch", "rank 2 (missing)"});
 }
 
+TEST(TcpFaults, BarriersOfOtherNamesAreAnError) {
+  const Watchdog watchdog("barrier names");
+  for (const auto& text : texts(3, "tcp", [](Comm& comm) {
+         comm.barrier("start");
+         comm.barrier(comm.rank() == 2 ? "end" : "epoch");
+       }))
+    expect_names(text, {"CommError", "rank 0", "rank 2", "barriers of other names"});
+}
+
 TEST(TcpFaults, ARankThatLeavesIsNoticedAtOnce) {
   const Watchdog watchdog("leaves");
   for (const std::size_t count : {1000, 500000}) {

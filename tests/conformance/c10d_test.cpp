@@ -92,6 +92,13 @@ TEST(KnownFailures, KF42_LeftOutExchangeOverC10d) {
     expect_names(text, {"CommError", "exchange 0", "step 2", "rank 1"});
 }
 
+TEST(C10d, BarriersOfOtherNamesAreAnError) {
+  const Watchdog watchdog("c10d barrier names");
+  for (const auto& text :
+       texts(3, [](Comm& comm) { comm.barrier(comm.rank() == 2 ? "end" : "epoch"); }))
+    expect_names(text, {"CommError", "rank 0", "rank 2", "barriers of other names"});
+}
+
 TEST(C10d, ADeadRankEndsEveryWaitAtOnceAndLaterCallsToo) {
   const Watchdog watchdog("c10d death");
   const auto groups = local_group(3, 60);

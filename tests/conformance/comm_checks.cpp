@@ -329,6 +329,15 @@ void counts_bytes(Comm& comm) {
   const bool sent = after.payload_bytes > before.payload_bytes;
   require(sent == (comm.size() > 1),
           "counters: an all_reduce of several ranks sends, one of one rank does not");
+
+  const auto part = comm.split(0, comm.rank());
+  const CommCounters made = comm.counters();
+  part->all_reduce({60, 1}, {data.data(), 1000, DType::f32}, Combine::sum).wait();
+  const CommCounters own = part->counters(), all = comm.counters();
+  require(own.calls == 1, "counters: a part begins at 0 and counts its own");
+  require(all.calls == made.calls + 1, "counters: the calls of a part count for its parent too");
+  require(all.payload_bytes - made.payload_bytes == own.payload_bytes,
+          "counters: the bytes of a part count for its parent too");
 }
 
 template <class E, class Fn>

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -73,18 +74,22 @@ c10d::ReduceOp operation(Combine op) {
   }
 }
 
-/// Collectives of c10d tell when they are done.
+/// Collectives of c10d tell when they are done. A backend without host memory works on copies.
 class WorkCall final : public ForeignCall {
  public:
-  explicit WorkCall(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+  WorkCall(c10::intrusive_ptr<c10d::Work> work, at::Tensor host, std::vector<at::Tensor> used)
+      : work_(std::move(work)), host_(std::move(host)), used_(std::move(used)) {}
   bool ready() override {
     if (!work_->isCompleted()) return false;
     work_->wait();  // throws what went wrong
+    if (!used_[0].is_same(host_)) host_.copy_(used_[0]);
     return true;
   }
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
+  at::Tensor host_;
+  std::vector<at::Tensor> used_;  ///< the output first
 };
 
 /// Messages of Gloo do not; a wait with a deadline would break the connection. One thread sleeps in
@@ -132,15 +137,18 @@ Backend gloo(const Store& store, Rank rank, int size, const std::string& address
 
 class C10dOps final : public ForeignOps {
  public:
-  C10dOps(Backend backend, Store store, std::string address, Seconds timeout_s)
+  C10dOps(Backend backend, at::Device device, Store store, std::string address, Seconds timeout_s)
       : backend_(std::move(backend)),
+        device_(device),
         store_(std::move(store)),
         address_(std::move(address)),
         timeout_s_(timeout_s) {}
   Rank rank() const override { return backend_->getRank(); }
   int size() const override { return backend_->getSize(); }
   std::string name() const override { return "c10d"; }
+  bool messages() const override { return device_.is_cpu(); }
   bool sums(DType dtype, Combine op) const override {
+    if (!device_.is_cpu() && (op == Combine::bit_and || op == Combine::bit_or)) return false;
     switch (dtype) {
       case DType::f64:
       case DType::f32:
@@ -164,6 +172,7 @@ class C10dOps final : public ForeignOps {
 
  private:
   Backend backend_;
+  at::Device device_;  ///< where the backend's memory is
   Store store_;
   std::string address_;
   Seconds timeout_s_;
@@ -174,30 +183,36 @@ std::unique_ptr<ForeignCall> C10dOps::start(const ForeignRequest& r) {
   const bool uneven = s.kind == CallKind::all_to_all;
   if (!uneven && s.count == 0 && s.kind != CallKind::send && s.kind != CallKind::recv)
     return std::make_unique<NothingToDo>();
-  std::vector<at::Tensor> data{bytes_of(s.kind == CallKind::send ? r.in : r.out)};
   const auto tag = [&] { return tag_of(s.id, 30); };
+  at::Tensor host = s.kind == CallKind::all_reduce ? numbers_of(r.out)
+                    : s.kind == CallKind::send     ? bytes_of(r.in)
+                                                   : bytes_of(r.out);
+  std::vector<at::Tensor> data{host.to(device_)};  // the same tensor where the device is the host
+  const auto done = [&](c10::intrusive_ptr<c10d::Work> work, std::vector<at::Tensor> in = {}) {
+    in.insert(in.begin(), data[0]);
+    return std::make_unique<WorkCall>(std::move(work), host, std::move(in));
+  };
   switch (s.kind) {
     case CallKind::all_reduce: {
-      data[0] = numbers_of(r.out);
       c10d::AllreduceOptions options;
       options.reduceOp = operation(s.op);
-      return std::make_unique<WorkCall>(backend_->allreduce(data, options));
+      return done(backend_->allreduce(data, options));
     }
     case CallKind::all_gather: {
-      at::Tensor in = bytes_of(r.in);
-      return std::make_unique<WorkCall>(backend_->_allgather_base(data[0], in));
+      at::Tensor in = bytes_of(r.in).to(device_);
+      return done(backend_->_allgather_base(data[0], in), {in});
     }
     case CallKind::all_to_all: {
-      at::Tensor in = bytes_of(r.in);
+      at::Tensor in = bytes_of(r.in).to(device_);
       auto in_bytes = r.in_counts, out_bytes = r.out_counts;
       for (auto* counts : {&in_bytes, &out_bytes})
         for (std::int64_t& count : *counts) count *= dtype_bytes(s.dtype);
-      return std::make_unique<WorkCall>(backend_->alltoall_base(data[0], in, out_bytes, in_bytes));
+      return done(backend_->alltoall_base(data[0], in, out_bytes, in_bytes), {in});
     }
     case CallKind::broadcast: {
       c10d::BroadcastOptions options;
       options.rootRank = s.root;
-      return std::make_unique<WorkCall>(backend_->broadcast(data, options));
+      return done(backend_->broadcast(data, options));
     }
     case CallKind::send:
       return std::make_unique<MessageCall>(backend_->send(data, s.root, tag()));
@@ -220,9 +235,11 @@ std::unique_ptr<ForeignOps> C10dOps::split(std::int64_t nth, int color,
   Rank mine = 0;
   for (std::size_t i = 0; i < members.size(); ++i)
     if (members[i] == rank()) mine = static_cast<Rank>(i);
-  return std::make_unique<C10dOps>(
-      gloo(part, mine, static_cast<int>(members.size()), address_, timeout_s_), part, address_,
-      timeout_s_);
+  Backend backend =
+      device_.is_cpu()
+          ? gloo(part, mine, static_cast<int>(members.size()), address_, timeout_s_)
+          : backend_->split(part, {members.begin(), members.end()}, backend_->getBackendOptions());
+  return std::make_unique<C10dOps>(std::move(backend), device_, part, address_, timeout_s_);
 }
 
 std::string address_in(const Membership& group, Rank rank) {
@@ -236,6 +253,15 @@ Store connect_store(const std::string& host, int port, Seconds timeout_s) {
   options.waitWorkers = false;
   options.timeout = milliseconds(timeout_s);
   return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+/// Where the memory of a process group's calls has to be: the host if it takes that.
+at::Device memory_of(const c10d::ProcessGroup& process_group) {
+  const std::vector<at::Device> devices = process_group.getDeviceTypes();
+  for (const at::Device& device : devices)
+    if (device.is_cpu()) return device;
+  if (devices.empty()) throw ConfigError("wrap_process_group: the process group has no backend");
+  return c10::impl::getDeviceGuardImpl(devices[0].type())->getDevice();
 }
 
 /// c10d's exceptions become CommError with the operation's name.
@@ -271,7 +297,7 @@ std::unique_ptr<Comm> make_gloo(std::shared_ptr<Membership> group) {
     if (!store) store = connect_store(address_in(*group, 0), std::stoi(port), group->timeout_s());
     const std::string own = address_in(*group, group->rank());
     auto ops = std::make_unique<C10dOps>(
-        gloo(store, group->rank(), group->size(), own, group->timeout_s()), store, own,
+        gloo(store, group->rank(), group->size(), own, group->timeout_s()), at::kCPU, store, own,
         group->timeout_s());
     // The store lives on rank 0: nobody goes on before all have what they need of it.
     group->all_gather("c10d is made", "");
@@ -288,7 +314,8 @@ std::unique_ptr<Comm> wrap_process_group(
                         std::to_string(group->rank()) + " of " + std::to_string(group->size()) +
                         ", got " + std::to_string(process_group->getRank()) + " of " +
                         std::to_string(process_group->getSize()));
-    auto ops = std::make_unique<C10dOps>(process_group->getBackend(c10::DeviceType::CPU), store,
+    const at::Device device = memory_of(*process_group);
+    auto ops = std::make_unique<C10dOps>(process_group->getBackend(device.type()), device, store,
                                          address_in(*group, group->rank()), group->timeout_s());
     return make_foreign(std::move(ops), group);
   });

@@ -21,9 +21,11 @@ namespace thinwire {
 /// time before make_comm.
 void register_c10d();
 
-/// Wraps a process group whose ranks are those of `group`. Its CPU backend is used: host memory
-/// only. `store` is needed by split() alone, which makes a Gloo group for each part; without it
-/// split() is an UnsupportedError. Collective. The process group is the communicator's from here
+/// Wraps a process group whose ranks are those of `group`. Its CPU backend is used if it has one;
+/// otherwise (NCCL) each call works on copies on the calling thread's current device, and there is
+/// neither send() nor recv(), as such a backend does not match tags. `store` is needed by split()
+/// alone, which makes a Gloo group for each part, or splits the backend; without it split() is an
+/// UnsupportedError. Collective. The process group is the communicator's from here
 /// on: calls of the caller's own in between would mix with ours.
 std::unique_ptr<Comm> wrap_process_group(
     const c10::intrusive_ptr<c10d::ProcessGroup>& process_group, std::shared_ptr<Membership> group,

@@ -76,7 +76,7 @@ struct CommCaps {
   std::vector<DType> sums;  ///< types that sum, mean, max and min take
 };
 
-/// Bytes and calls that this rank has put on the wire, headers apart. Counted where they are sent.
+/// What this rank has put on the wire here and over what was split from here; counted where sent.
 struct CommCounters {
   std::int64_t calls = 0, messages = 0;
   Bytes payload_bytes = 0, header_bytes = 0;

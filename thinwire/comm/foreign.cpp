@@ -3,7 +3,6 @@
 #include "thinwire/comm/foreign.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <numeric>
 
@@ -19,11 +18,12 @@ namespace {
 class ForeignComm final : public Comm {
  public:
   ForeignComm(std::shared_ptr<Engine> engine, std::shared_ptr<ForeignOps> ops,
-              std::vector<Rank> world)
+              std::vector<Rank> world, std::shared_ptr<TrafficCount> parent = nullptr)
       : engine_(std::move(engine)),
         ops_(std::move(ops)),
         lane_(std::make_shared<Lane>()),
-        world_(std::make_shared<const std::vector<Rank>>(std::move(world))) {
+        world_(std::make_shared<const std::vector<Rank>>(std::move(world))),
+        count_(std::make_shared<TrafficCount>(std::move(parent))) {
     lane_->ops = ops_;
     lane_->world = *world_;
     engine_->add(lane_);
@@ -33,7 +33,7 @@ class ForeignComm final : public Comm {
   const std::shared_ptr<Membership>& membership() const override { return engine_->group(); }
   CommCaps caps() const override {
     return {.name = ops_->name(),
-            .recv_any = true,
+            .recv_any = ops_->messages(),
             .reduce_scatter = true,
             .device_buffers = false,
             .rank_order = size() <= 2,
@@ -41,14 +41,12 @@ class ForeignComm final : public Comm {
             .sums = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::c64, DType::c128,
                      DType::i64, DType::i32, DType::i16, DType::i8, DType::u8}};
   }
-  CommCounters counters() const override {
-    return {calls_.load(), messages_.load(), sent_.load(), 0};
-  }
+  CommCounters counters() const override { return count_->counters(); }
   std::unique_ptr<Comm> split(int color, int key) override;
   Handle all_reduce(MessageId id, Buffer data, Combine op) override {
     check_host(CallKind::all_reduce, data, ops_->name());
     check_combine(data.dtype, op);
-    count(traffic(CallKind::all_reduce, data.bytes(), size()));
+    count_->add(traffic(CallKind::all_reduce, data.bytes(), size()));
     return start({{CallKind::all_reduce, id, data.dtype, data.count, op}, data, data, {}, {}});
   }
   Handle reduce_scatter(MessageId id, Buffer out, Buffer in, Combine op) override {
@@ -56,14 +54,14 @@ class ForeignComm final : public Comm {
     check_host(CallKind::reduce_scatter, in, ops_->name());
     check_reduce_scatter(out, in, size());
     check_combine(out.dtype, op);
-    count(traffic(CallKind::reduce_scatter, in.bytes(), size()));
+    count_->add(traffic(CallKind::reduce_scatter, in.bytes(), size()));
     return start({{CallKind::reduce_scatter, id, out.dtype, out.count, op}, in, out, {}, {}});
   }
   Handle all_gather(MessageId id, Buffer out, Buffer in) override {
     check_host(CallKind::all_gather, out, ops_->name());
     check_host(CallKind::all_gather, in, ops_->name());
     check_all_gather(out, in, size());
-    count(traffic(CallKind::all_gather, in.bytes(), size()));
+    count_->add(traffic(CallKind::all_gather, in.bytes(), size()));
     return start({{CallKind::all_gather, id, in.dtype, in.count}, in, out, {}, {}});
   }
   Handle all_to_all(MessageId id, Buffer out, Buffer in, std::span<const std::int64_t> out_counts,
@@ -71,7 +69,7 @@ class ForeignComm final : public Comm {
   Handle broadcast(MessageId id, Buffer data, Rank root) override {
     check_host(CallKind::broadcast, data, ops_->name());
     check_rank(CallKind::broadcast, "root", root, size());
-    count(traffic(CallKind::broadcast, data.bytes(), size(), root == rank()));
+    count_->add(traffic(CallKind::broadcast, data.bytes(), size(), root == rank()));
     return start({{CallKind::broadcast, id, data.dtype, data.count, Combine::replace, root},
                   data,
                   data,
@@ -81,14 +79,14 @@ class ForeignComm final : public Comm {
   Handle send(MessageId id, Buffer data, Rank to) override {
     check_host(CallKind::send, data, ops_->name());
     check_rank(CallKind::send, "to", to, size());
-    count(traffic(CallKind::send, data.bytes(), size()));
+    count_->add(traffic(CallKind::send, data.bytes(), size()));
     return start(
         {{CallKind::send, id, data.dtype, data.count, Combine::replace, to}, data, {}, {}, {}});
   }
   Handle recv(MessageId id, Buffer data, std::optional<Rank> from) override {
     check_host(CallKind::recv, data, ops_->name());
     if (from) check_rank(CallKind::recv, "from", *from, size());
-    count(traffic(CallKind::recv, data.bytes(), size()));
+    count_->add(traffic(CallKind::recv, data.bytes(), size()));
     return start({{CallKind::recv, id, data.dtype, data.count, Combine::replace, from.value_or(-1)},
                   {},
                   data,
@@ -96,7 +94,7 @@ class ForeignComm final : public Comm {
                   {}});
   }
   void barrier(const std::string& name) override {
-    count({});
+    count_->add({});
     start({{.kind = CallKind::barrier}, {}, {}, {}, {}},
           hash_bytes(name.data(), static_cast<std::int64_t>(name.size())))
         .wait();
@@ -104,17 +102,12 @@ class ForeignComm final : public Comm {
 
  private:
   Handle start(ForeignRequest request, std::uint64_t extra = 0);
-  void count(const Traffic& traffic) {
-    calls_.fetch_add(1, std::memory_order_relaxed);
-    messages_.fetch_add(traffic.messages, std::memory_order_relaxed);
-    sent_.fetch_add(traffic.sent, std::memory_order_relaxed);
-  }
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<ForeignOps> ops_;
   std::shared_ptr<Lane> lane_;
   std::shared_ptr<const std::vector<Rank>> world_;
   std::int64_t splits_ = 0;
-  std::atomic<std::int64_t> calls_{0}, messages_{0}, sent_{0};
+  std::shared_ptr<TrafficCount> count_;
 };
 
 Handle ForeignComm::all_to_all(MessageId id, Buffer out, Buffer in,
@@ -123,7 +116,7 @@ Handle ForeignComm::all_to_all(MessageId id, Buffer out, Buffer in,
   check_host(CallKind::all_to_all, out, ops_->name());
   check_host(CallKind::all_to_all, in, ops_->name());
   check_all_to_all(out, in, out_counts, in_counts, size());
-  count(all_to_all_traffic(out_counts, in_counts, rank(), dtype_bytes(in.dtype)));
+  count_->add(all_to_all_traffic(out_counts, in_counts, rank(), dtype_bytes(in.dtype)));
   return start({{CallKind::all_to_all, id, in.dtype},
                 in,
                 out,
@@ -137,6 +130,10 @@ Handle ForeignComm::start(ForeignRequest request, std::uint64_t extra) {
   const bool message = signature.kind == CallKind::send || signature.kind == CallKind::recv;
   if (message && signature.root == rank())
     throw UnsupportedError(ops_->name() + ": a rank cannot send to itself or receive from itself");
+  if (message && !ops_->messages())
+    throw UnsupportedError(ops_->name() +
+                           ": this process group's backend does not match messages by tags, so "
+                           "there is neither send nor recv");
   if (size() == 1) {
     if (!message && request.out.data != request.in.data && request.in.count > 0)
       std::memmove(request.out.data, request.in.data, static_cast<std::size_t>(request.in.bytes()));
@@ -164,7 +161,7 @@ std::unique_ptr<Comm> ForeignComm::split(int color, int key) {
   });
   for (const Rank member : members) worlds.push_back((*world_)[static_cast<std::size_t>(member)]);
   std::shared_ptr<ForeignOps> part = ops_->split(nth, color, members);
-  return part ? std::make_unique<ForeignComm>(engine_, std::move(part), std::move(worlds))
+  return part ? std::make_unique<ForeignComm>(engine_, std::move(part), std::move(worlds), count_)
               : nullptr;
 }
 

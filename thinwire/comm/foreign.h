@@ -44,6 +44,8 @@ class ForeignOps {
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
   virtual std::string name() const = 0;
+  /// Whether send and recv can be had.
+  virtual bool messages() const { return true; }
   /// Whether the library's own all_reduce takes this pair; else Thinwire sums, in rank order.
   virtual bool sums(DType dtype, Combine op) const = 0;
   virtual std::unique_ptr<ForeignCall> start(const ForeignRequest& request) = 0;

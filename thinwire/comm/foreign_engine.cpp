@@ -179,8 +179,13 @@ std::string Engine::compare(const Lane& lane, const Job& job) const {
   const std::size_t ranks = lane.world.size(), each = said_bytes(static_cast<int>(ranks));
   const auto said = [&](std::size_t r) { return job.all.data() + r * each; };
   for (std::size_t r = 1; r < ranks; ++r)  // from rank 0's side, so that all ranks say the same
-    if (std::memcmp(said(0), said(r), kSaidBytes) != 0)
-      return mismatch(lane.world[0], unpack(said(0)), lane.world[r], unpack(said(r)));
+    if (std::memcmp(said(0), said(r), kSaidBytes) != 0) {
+      const Signature first = unpack(said(0)), other = unpack(said(r));
+      if (first == other)  // only the name is another
+        return fmt::format("the ranks disagree: rank {} and rank {} are at barriers of other names",
+                           lane.world[0], lane.world[r]);
+      return mismatch(lane.world[0], first, lane.world[r], other);
+    }
   const Signature& s = job.request.signature;
   if (s.kind != CallKind::all_to_all) return {};
   const auto own = static_cast<std::size_t>(lane.ops->rank());

@@ -2,7 +2,6 @@
 // Transport `local`: ranks are threads of one process. A call returns at once; the rank that comes
 // last does the work, so the result is there as soon as all have called. Sums run in rank order.
 // Nothing is allocated in steady state.
-#include <atomic>
 #include <numeric>
 #include <thread>
 
@@ -20,8 +19,12 @@ namespace {
 class LocalComm final : public Comm {
  public:
   LocalComm(std::shared_ptr<LocalHub> hub, Rank rank, std::shared_ptr<Membership> group,
-            std::string name)
-      : hub_(std::move(hub)), group_(std::move(group)), rank_(rank), name_(std::move(name)) {
+            std::string name, std::shared_ptr<TrafficCount> parent = nullptr)
+      : hub_(std::move(hub)),
+        group_(std::move(group)),
+        rank_(rank),
+        name_(std::move(name)),
+        count_(std::make_shared<TrafficCount>(std::move(parent))) {
     token_ = group_->on_fault([hub = hub_, rank](const Fault& fault) { hub->end(rank, fault); });
   }
   ~LocalComm() override { hub_->leave(rank_, *group_); }
@@ -41,9 +44,7 @@ class LocalComm final : public Comm {
                      DType::i64, DType::i32, DType::i16, DType::i8, DType::u8}};
   }
 
-  CommCounters counters() const override {
-    return {calls_.load(), messages_.load(), sent_.load(), 0};
-  }
+  CommCounters counters() const override { return count_->counters(); }
 
   std::unique_ptr<Comm> split(int color, int key) override {
     const std::int64_t nth = splits_++;
@@ -62,13 +63,13 @@ class LocalComm final : public Comm {
     });
     const auto mine = std::find(members.begin(), members.end(), rank_) - members.begin();
     return std::make_unique<LocalComm>(hub_->child(nth, color, members), static_cast<Rank>(mine),
-                                       group_, name_);
+                                       group_, name_, count_);
   }
 
   Handle all_reduce(MessageId id, Buffer data, Combine op) override {
     check_host(CallKind::all_reduce, data, name_);
     check_combine(data.dtype, op);
-    count(traffic(CallKind::all_reduce, data.bytes(), size()));
+    count_->add(traffic(CallKind::all_reduce, data.bytes(), size()));
     return start({CallKind::all_reduce, id, data.dtype, data.count, op}, data, data);
   }
   Handle reduce_scatter(MessageId id, Buffer out, Buffer in, Combine op) override {
@@ -76,14 +77,14 @@ class LocalComm final : public Comm {
     check_host(CallKind::reduce_scatter, in, name_);
     check_reduce_scatter(out, in, size());
     check_combine(out.dtype, op);
-    count(traffic(CallKind::reduce_scatter, in.bytes(), size()));
+    count_->add(traffic(CallKind::reduce_scatter, in.bytes(), size()));
     return start({CallKind::reduce_scatter, id, out.dtype, out.count, op}, in, out);
   }
   Handle all_gather(MessageId id, Buffer out, Buffer in) override {
     check_host(CallKind::all_gather, out, name_);
     check_host(CallKind::all_gather, in, name_);
     check_all_gather(out, in, size());
-    count(traffic(CallKind::all_gather, in.bytes(), size()));
+    count_->add(traffic(CallKind::all_gather, in.bytes(), size()));
     return start({CallKind::all_gather, id, in.dtype, in.count}, in, out);
   }
   Handle all_to_all(MessageId id, Buffer out, Buffer in, std::span<const std::int64_t> out_counts,
@@ -91,31 +92,31 @@ class LocalComm final : public Comm {
     check_host(CallKind::all_to_all, out, name_);
     check_host(CallKind::all_to_all, in, name_);
     check_all_to_all(out, in, out_counts, in_counts, size());
-    count(all_to_all_traffic(out_counts, in_counts, rank_, dtype_bytes(in.dtype)));
+    count_->add(all_to_all_traffic(out_counts, in_counts, rank_, dtype_bytes(in.dtype)));
     return start({CallKind::all_to_all, id, in.dtype}, in, out, out_counts, in_counts);
   }
   Handle broadcast(MessageId id, Buffer data, Rank root) override {
     check_host(CallKind::broadcast, data, name_);
     check_rank(CallKind::broadcast, "root", root, size());
-    count(traffic(CallKind::broadcast, data.bytes(), size(), root == rank_));
+    count_->add(traffic(CallKind::broadcast, data.bytes(), size(), root == rank_));
     return start({CallKind::broadcast, id, data.dtype, data.count, Combine::replace, root}, data,
                  data);
   }
   Handle send(MessageId id, Buffer data, Rank to) override {
     check_host(CallKind::send, data, name_);
     check_rank(CallKind::send, "to", to, size());
-    count(traffic(CallKind::send, data.bytes(), size()));
+    count_->add(traffic(CallKind::send, data.bytes(), size()));
     return message(CallKind::send, {.id = id, .from = rank_, .to = to, .buffer = data});
   }
   Handle recv(MessageId id, Buffer data, std::optional<Rank> from) override {
     check_host(CallKind::recv, data, name_);
     if (from) check_rank(CallKind::recv, "from", *from, size());
-    count(traffic(CallKind::recv, data.bytes(), size()));
+    count_->add(traffic(CallKind::recv, data.bytes(), size()));
     return message(CallKind::recv,
                    {.id = id, .from = from.value_or(-1), .to = rank_, .buffer = data});
   }
   void barrier(const std::string& name) override {
-    count({});
+    count_->add({});
     group_->started(CallKind::barrier, {});
     LocalPart part{.signature = {.kind = CallKind::barrier}};
     hub_->collective(rank_, hub_, group_, pool_, part, {}, {}, name).wait();
@@ -133,11 +134,6 @@ class LocalComm final : public Comm {
     group_->started(kind, message.id);
     return hub_->message(rank_, hub_, group_, pool_, kind, message);
   }
-  void count(const Traffic& traffic) {
-    calls_.fetch_add(1, std::memory_order_relaxed);
-    messages_.fetch_add(traffic.messages, std::memory_order_relaxed);
-    sent_.fetch_add(traffic.sent, std::memory_order_relaxed);
-  }
 
   std::shared_ptr<LocalHub> hub_;
   std::shared_ptr<Membership> group_;
@@ -145,7 +141,7 @@ class LocalComm final : public Comm {
   std::string name_;
   LocalHub::Pool pool_;  // guarded by the hub's mutex
   std::int64_t splits_ = 0;
-  std::atomic<std::int64_t> calls_{0}, messages_{0}, sent_{0};
+  std::shared_ptr<TrafficCount> count_;
   std::shared_ptr<void>
       token_;  // last member: dropped first, so no fault arrives at a half-destroyed object
 };

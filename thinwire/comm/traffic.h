@@ -5,6 +5,9 @@
 // bandwidth-optimal forms.
 #pragma once
 #include <algorithm>
+#include <atomic>
+#include <memory>
+#include <utility>
 
 #include "thinwire/comm/comm.h"
 
@@ -54,5 +57,24 @@ inline Traffic all_to_all_traffic(std::span<const std::int64_t> out_counts,
   }
   return out;
 }
+
+/// What one communicator has called and sent, together with those split from it. Any thread.
+class TrafficCount {
+ public:
+  explicit TrafficCount(std::shared_ptr<TrafficCount> parent = nullptr)
+      : parent_(std::move(parent)) {}
+  void add(const Traffic& traffic) {
+    for (TrafficCount* count = this; count; count = count->parent_.get()) {
+      count->calls_.fetch_add(1, std::memory_order_relaxed);
+      count->messages_.fetch_add(traffic.messages, std::memory_order_relaxed);
+      count->sent_.fetch_add(traffic.sent, std::memory_order_relaxed);
+    }
+  }
+  CommCounters counters() const { return {calls_.load(), messages_.load(), sent_.load(), 0}; }
+
+ private:
+  std::shared_ptr<TrafficCount> parent_;
+  std::atomic<std::int64_t> calls_{0}, messages_{0}, sent_{0};
+};
 
 }  // namespace thinwire

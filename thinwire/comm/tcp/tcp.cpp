@@ -131,11 +131,20 @@ class TcpComm final : public Comm {
   }
 
   void barrier(const std::string& name) override {
-    std::vector<std::uint8_t> here(static_cast<std::size_t>(size()));
-    Call& call = fresh(CallKind::barrier, {}, DType::u8, 1, Combine::replace);
-    call.in = {here.data() + rank(), 1, DType::u8};
-    call.out = {here.data(), size(), DType::u8};
+    const std::int64_t hash =
+        static_cast<std::int64_t>(hash_bytes(name.data(), static_cast<std::int64_t>(name.size())));
+    std::vector<std::int64_t> names(static_cast<std::size_t>(size()), hash);
+    Call& call = fresh(CallKind::barrier, {}, DType::i64, 1, Combine::replace);
+    call.in = {names.data() + rank(), 1, DType::i64};
+    call.out = {names.data(), size(), DType::i64};
     mesh_->start(call, name).wait();
+    const auto other = std::find_if(names.begin(), names.end(),
+                                    [&](std::int64_t theirs) { return theirs != names[0]; });
+    if (other == names.end()) return;
+    const std::string text = fmt::format(
+        "the ranks disagree: rank {} and rank {} are at barriers of other names", group_->world[0],
+        group_->world[static_cast<std::size_t>(other - names.begin())]);
+    std::rethrow_exception(error_of(membership()->fail({-1, text}), "barrier '" + name + "'"));
   }
 
   std::unique_ptr<Comm> split(int color, int key) override {
