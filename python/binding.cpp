@@ -4,7 +4,11 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <array>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "thinwire/comm/c10d.h"
@@ -15,6 +19,7 @@
 #include "thinwire/core/notice.h"
 #include "thinwire/core/text.h"
 #include "thinwire/core/version.h"
+#include "thinwire/train/backward_error.h"
 #include "thinwire/train/data_parallel.h"
 
 namespace py = pybind11;
@@ -54,13 +59,24 @@ Buffer flat(const at::Tensor& tensor, const char* what) {
           DType::u8};
 }
 
+/// Ends what may wait for threads that need the interpreter: Gloo's hold tensors of Python's.
+template <class T>
+void drop(std::unique_ptr<T>& owned) {
+  std::optional<py::gil_scoped_release> released;
+  if (PyGILState_Check()) released.emplace();
+  owned.reset();
+}
+
 /// A group as Python holds it. Counts of samples stated by `batches` apply to all models on it.
 class PyContext {
  public:
   PyContext(const std::string& transport, const PyJoin& options)
       : comm_(make_comm(transport, options.join)) {}
-  PyContext(const PyJoin& options, const c10::intrusive_ptr<c10d::ProcessGroup>& process_group)
-      : comm_(wrap_process_group(process_group, join_group(options.join))) {}
+  PyContext(const PyJoin& options, const c10::intrusive_ptr<c10d::ProcessGroup>& process_group,
+            const c10::intrusive_ptr<c10d::Store>& store)
+      : comm_(wrap_process_group(process_group, join_group(options.join), store)) {}
+
+  ~PyContext() { drop(comm_); }
 
   Comm& comm() {
     if (!comm_) throw CommError("this group has been shut down");
@@ -111,21 +127,23 @@ class PyDataParallel {
   PyDataParallel(std::shared_ptr<PyContext> context, const PyOptions& options,
                  const Named& parameters, const Named& buffers)
       : context_(std::move(context)),
-        sync_(named(parameters), named(buffers), context_->comm(), sync_options(options)) {}
+        sync_(std::make_unique<GradientSync>(named(parameters), named(buffers), context_->comm(),
+                                             sync_options(options))) {}
+  ~PyDataParallel() { drop(sync_); }
 
   void begin(bool exchange) {
-    sync_.set_sync(exchange);
-    if (exchange && context_->stated() >= 0) sync_.set_samples(context_->stated());
-    sync_.begin();
+    sync_->set_sync(exchange);
+    if (exchange && context_->stated() >= 0) sync_->set_samples(context_->stated());
+    sync_->begin();
   }
   std::vector<at::Tensor> mark(std::vector<at::Tensor> outputs) {
     std::vector<at::Tensor*> places;
     for (at::Tensor& output : outputs) places.push_back(&output);
-    sync_.mark(places);
+    sync_->mark(places);
     return outputs;
   }
-  void set_buffers(const Named& buffers) { sync_.set_buffers(named(buffers)); }
-  GradientSync& sync() { return sync_; }
+  void set_buffers(const Named& buffers) { sync_->set_buffers(named(buffers)); }
+  GradientSync& sync() { return *sync_; }
 
  private:
   static std::vector<NamedTensor> named(const Named& tensors) {
@@ -144,7 +162,7 @@ class PyDataParallel {
   }
 
   std::shared_ptr<PyContext> context_;
-  GradientSync sync_;
+  std::unique_ptr<GradientSync> sync_;
 };
 
 /// Python handles signals in its main thread only, between instructions; a wait of ours is none.
@@ -163,6 +181,33 @@ void translate(std::exception_ptr error) {
   } catch (python_error& python) {
     python.restore();
   }
+}
+
+/// Throws an error of ours as Python's: the class of a C++ error is lost in autograd, an error of
+/// Python is passed through.
+void into_backward(const std::exception_ptr& error) {
+  static const std::array kinds{"ConfigError", "CommError", "DataError", "UnsupportedError"};
+  std::size_t kind = 0;
+  std::string text;
+  try {
+    std::rethrow_exception(error);
+  } catch (const ConfigError& e) {
+    text = e.what();
+  } catch (const CommError& e) {
+    kind = 1, text = e.what();
+  } catch (const DataError& e) {
+    kind = 2, text = e.what();
+  } catch (const UnsupportedError& e) {
+    kind = 3, text = e.what();
+  } catch (...) {
+    return;  // as it is
+  }
+  if (!Py_IsInitialized()) return;
+  const py::gil_scoped_acquire gil;
+  PyErr_SetString(py::module_::import("thinwire._thinwire").attr(kinds[kind]).ptr(), text.c_str());
+  python_error raised;
+  raised.persist();
+  throw raised;
 }
 
 void bind_errors(py::module_& m) {
@@ -203,7 +248,9 @@ void bind_group(py::module_& m) {
       });
   py::class_<PyContext, std::shared_ptr<PyContext>>(m, "Context")
       .def(py::init<const std::string&, const PyJoin&>(), Released())
-      .def(py::init<const PyJoin&, const c10::intrusive_ptr<c10d::ProcessGroup>&>(), Released())
+      .def(py::init<const PyJoin&, const c10::intrusive_ptr<c10d::ProcessGroup>&,
+                    const c10::intrusive_ptr<c10d::Store>&>(),
+           Released())
       .def_property_readonly("rank", &PyContext::rank)
       .def_property_readonly("ranks", &PyContext::ranks)
       .def("describe", &PyContext::describe)
@@ -260,6 +307,7 @@ PYBIND11_MODULE(_thinwire, m) {
       (*kept)(text);
     });
   });
+  on_backward_error(into_backward);
   on_interrupt_check([main_thread = std::this_thread::get_id()] { check_signals(main_thread); });
   register_c10d();
 }

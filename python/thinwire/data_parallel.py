@@ -6,9 +6,10 @@ import copy
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo  # loads the compiler when it is first needed, not with thinwire
 
 from thinwire._load import ConfigError, UnsupportedError, native
-from thinwire.group import current_group
+from thinwire.group import current_group, over_process_group
 
 # Arguments of PyTorch's DDP: None accepts any value, otherwise the values accepted, and what to do instead.
 _DDP_ARGUMENTS = {
@@ -24,6 +25,12 @@ _DDP_ARGUMENTS = {
     "mixed_precision": ((None,), "use torch.autocast around the forward"),
     "device_mesh": ((None,), "use group=thinwire.init(...)"),
     "skip_all_reduce_unused_params": (None, "unused parameters are always handled"),
+}
+
+
+_DDP_METHODS = {
+    "join": "loop over thinwire.batches(loader), which ends on all ranks together",
+    "register_comm_hook": "say with form= what travels",
 }
 
 
@@ -85,6 +92,7 @@ class DataParallel(nn.Module):
 
     module             any module; its parameters may be shared, frozen, of mixed dtypes, unused in a step
     group              from `thinwire.init`; default: the current one
+    process_group      a group of torch.distributed in its place
     form               what travels, for example "none"
     grouping           how gradients are merged into messages: "size_cap{bytes=1MiB}", "wfbp", "single", "exact"
     plan               path of a plan file in place of `grouping` and `form`
@@ -103,6 +111,8 @@ class DataParallel(nn.Module):
                  **ddp_arguments):
         super().__init__()
         _check_ddp_arguments(ddp_arguments)
+        if device_ids:
+            raise ConfigError(f"DataParallel: device_ids={device_ids!r} is not taken; models are trained on the CPU")
         if bucket_cap_mb is not None:
             if grouping is not None:
                 raise ConfigError("DataParallel: bucket_cap_mb and grouping say the same thing twice; give one")
@@ -112,8 +122,7 @@ class DataParallel(nn.Module):
         if process_group is not None:
             if group is not None:
                 raise ConfigError("DataParallel: process_group and group say the same thing twice; give one")
-            from thinwire.group import init, is_initialized
-            group = current_group() if is_initialized() else init(process_group=process_group)
+            group = over_process_group(process_group)
         self._own = {
             "group": group or current_group(),
             "options": native.DataParallelOptions(form, grouping or "size_cap", plan or "", list(exclude),
@@ -136,7 +145,7 @@ class DataParallel(nn.Module):
         self._begin()
         return self._mark(self.module(*args, **kwargs))
 
-    @torch._dynamo.disable
+    @_disable_dynamo
     def _begin(self):
         own = self._own
         training = self.module.training and torch.is_grad_enabled()
@@ -145,7 +154,7 @@ class DataParallel(nn.Module):
             own["backwards"] += 1
             self._engine().begin(own["sync"] and last)
 
-    @torch._dynamo.disable
+    @_disable_dynamo
     def _mark(self, output):
         if not (self.module.training and torch.is_grad_enabled()):
             return output
@@ -190,6 +199,8 @@ class DataParallel(nn.Module):
         except AttributeError:
             if name == "module":
                 raise
+            if name in _DDP_METHODS and not hasattr(self.module, name):
+                raise AttributeError(f"DataParallel has no {name}(); {_DDP_METHODS[name]}") from None
             return getattr(self.module, name)
 
     def __deepcopy__(self, memo):

@@ -3,10 +3,17 @@
 
 import atexit
 import os
+import time
+import weakref
+from datetime import timedelta
 
-from thinwire._load import ConfigError, UnsupportedError, native
+import torch.distributed as dist
+
+from thinwire._load import CommError, ConfigError, native
 
 _current = None
+_wrapped = {}    # groups of torch.distributed to the Group over each
+_wrappings = weakref.WeakKeyDictionary()
 
 
 class Group:
@@ -47,18 +54,51 @@ class Group:
         self._context.shutdown()
 
 
-def _publish_through_agent(own):
-    """Under torchrun the agent listens at MASTER_ADDR:MASTER_PORT; rank 0's address goes through its store."""
-    from datetime import timedelta
-
-    from torch.distributed import TCPStore
-
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
-                     timeout=timedelta(seconds=300))
-    key = "thinwire/address/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+def _publish_through(store, key, own, timeout_s):
+    """Rank 0 puts its address under `key`, the others wait for it, in slices so that Ctrl-C is heard."""
     if own:
         store.set(key, own)
-    return store.get(key).decode()
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            store.wait([key], timedelta(seconds=0.5))
+            return store.get(key).decode()
+        except RuntimeError as error:  # the slice is over
+            if time.monotonic() >= end:
+                raise CommError(f"init: rank 0 has not published its address within {timeout_s:g} s") from error
+
+
+def _publish_through_agent(own, timeout_s):
+    """Under torchrun the agent listens at MASTER_ADDR:MASTER_PORT; rank 0's address goes through its store."""
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
+                          timeout=timedelta(seconds=timeout_s))
+    return _publish_through(store, "thinwire/address/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), own,
+                            timeout_s)
+
+
+def _timeout(given):
+    return given or float(os.environ.get("THINWIRE_TIMEOUT", 300))
+
+
+def over_process_group(process_group, *, timeout_s=None, interface=None, run_id=None):
+    """The Group over a torch.distributed group, the same one each time. Collective over its members the first time."""
+    if not isinstance(process_group, dist.ProcessGroup):
+        what = "this process is no member of it" if process_group == dist.GroupMember.NON_GROUP_MEMBER else \
+            f"got a {type(process_group).__name__}"
+        raise ConfigError(f"process_group: must be a group of torch.distributed that this process belongs to; {what}")
+    if process_group not in _wrapped:
+        known = dist.distributed_c10d._world.pg_map.get(process_group)
+        if known is None:
+            raise ConfigError("process_group: torch.distributed does not know this group; was it destroyed?")
+        store, seconds = known[1], _timeout(timeout_s)
+        # Each wrapping of a group meets under a key of its own; all members wrap it equally often.
+        nth = _wrappings[process_group] = _wrappings.get(process_group, -1) + 1
+        options = native.JoinOptions("", process_group.rank(), process_group.size(), seconds, interface or "",
+                                     run_id or "")
+        options.set_publish(lambda own: _publish_through(store, f"thinwire/{nth}/address", own, seconds))
+        _wrapped[process_group] = Group(
+            native.Context(options, process_group, dist.PrefixStore(f"thinwire/{nth}", store)), "c10d")
+    return _wrapped[process_group]
 
 
 def _join_arguments(address, rank, ranks, timeout_s, interface, run_id):
@@ -67,7 +107,7 @@ def _join_arguments(address, rank, ranks, timeout_s, interface, run_id):
     if len(missing) == 3:
         options = native.JoinOptions.from_environment(timeout_s or 0.0, interface or "", run_id or "")
         if options.ranks > 1 and not options.address and not options.has_publish:
-            options.set_publish(_publish_through_agent)
+            options.set_publish(lambda own: _publish_through_agent(own, _timeout(timeout_s)))
         return options
     if missing and ranks != 1:
         raise ConfigError(f"init: address, rank and ranks go together; {' and '.join(missing)} not given")
@@ -80,7 +120,8 @@ def init(transport=None, *, address=None, rank=None, ranks=None, process_group=N
 
     transport      "tcp" (default with more than one rank), "c10d" (torch.distributed's Gloo), "mpi", "none"
     address, rank, ranks   "HOST:PORT" of rank 0 and this rank's place; default: from torchrun, mpirun or srun
-    process_group  refused: groups of torch.distributed are not carried yet
+    process_group  a group of torch.distributed to work over, for example dist.group.WORLD; its calls are Thinwire's
+                   until shutdown(): calls of your own on it in between would mix with ours
     timeout_s      the deadline of every wait; default 300, or THINWIRE_TIMEOUT
     interface      network interface to use; default: the one that routes to rank 0
     Returns the Group. Called again while a group is current it returns that one, if no argument asks for another.
@@ -92,8 +133,10 @@ def init(transport=None, *, address=None, rank=None, ranks=None, process_group=N
             raise ConfigError("init: a group is current already; call thinwire.shutdown() first")
         return _current
     if process_group is not None:
-        raise UnsupportedError("init: a process_group of the caller's own is not carried yet; "
-                               "leave it out: under torchrun thinwire joins by itself and opens its own connections")
+        if any(value is not None for value in (transport, address, rank, ranks)):
+            raise ConfigError("init: process_group says who takes part; leave out transport, address, rank and ranks")
+        _current = over_process_group(process_group, timeout_s=timeout_s, interface=interface, run_id=run_id)
+        return _current
     options = _join_arguments(address, rank, ranks, timeout_s, interface, run_id)
     transport = transport or ("none" if options.ranks == 1 else "tcp")
     context = native.Context(transport, options)
@@ -133,11 +176,13 @@ def barrier(name="barrier"):
 
 
 def shutdown():
-    """Leaves the current group in order; without one it does nothing."""
+    """Leaves the current group in order, and those over process groups; without any it does nothing."""
     global _current
-    if _current is not None:
-        _current.shutdown()
-        _current = None
+    groups = {id(group): group for group in [*_wrapped.values(), _current] if group is not None}
+    _wrapped.clear()
+    _current = None
+    for group in groups.values():
+        group.shutdown()
 
 
 atexit.register(shutdown)

@@ -44,7 +44,7 @@ def start(name, ranks=2, environment=None, **arguments):
     return started
 
 
-def finish(started, timeout=60):
+def finish(started, timeout=240):
     end = time.monotonic() + timeout
     try:
         for rank in started:
@@ -57,7 +57,7 @@ def finish(started, timeout=60):
     return started
 
 
-def run(name, ranks=2, timeout=60, environment=None, **arguments):
+def run(name, ranks=2, timeout=240, environment=None, **arguments):
     """Results of all ranks; a rank that failed fails the test with its output."""
     done = finish(start(name, ranks, environment, **arguments), timeout)
     for number, rank in enumerate(done):

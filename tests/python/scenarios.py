@@ -4,12 +4,14 @@
 import copy
 import io
 import json
+import os
 import signal
 import sys
 import threading
 import time
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import thinwire as tw
@@ -51,6 +53,16 @@ def train(steps=4, model_seed_by_rank=False, set_to_none=True, compile="", optim
         opt.step()
         losses.append(loss.item())
     return {"parameters": values(model), "losses": losses, "ranks": ranks}
+
+
+def steps_of(model, rank, steps=4):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        opt.zero_grad()
+        x, y = data(step, rank)
+        nn.functional.mse_loss(model(x), y).backward()
+        opt.step()
+    return values(model)
 
 
 def joined(steps=4, ranks=2, optimizer="sgd", accumulate=1):
@@ -101,11 +113,18 @@ def arguments():
                 "bucket_cap_mb": 10, "check_reduction": True, "dim": 0, "broadcast_buffers": False, "device_ids": None}
     tw.DataParallel(small_model(), **accepted)
     for name, value in {"dim": 1, "mixed_precision": "x", "find_unused_paramters": True, "accumulate": 0,
-                        "form": "nonne", "grouping": "size_cup"}.items():
+                        "form": "nonne", "grouping": "size_cup", "device_ids": [0], "init_sync": False,
+                        "output_device": 0, "process_group": 3}.items():
         try:
             tw.DataParallel(small_model(), **{name: value})
             texts[name] = ""
         except tw.ConfigError as error:
+            texts[name] = str(error)
+    model = tw.DataParallel(small_model())
+    for name in ("join", "register_comm_hook"):
+        try:
+            getattr(model, name)
+        except AttributeError as error:
             texts[name] = str(error)
     return texts
 
@@ -158,7 +177,7 @@ def bare_loop_stops():
         x, y = data(step, tw.rank())
         try:
             nn.functional.mse_loss(model(x), y).backward()
-        except RuntimeError as error:  # autograd keeps the text of an error in a backward, not its kind
+        except tw.CommError as error:
             return str(error)
     time.sleep(8)  # alive, but taking no part
     return ""
@@ -213,20 +232,45 @@ def quick_average():
     return results
 
 
-def over_process_group():
-    """A torch.distributed group of the caller's own is refused in words."""
-    import os
-    import torch.distributed as dist
-
+def torch_group():
     dist.init_process_group("gloo", init_method="file://" + os.environ["THINWIRE_ADDRESS"][5:] + ".store",
                             rank=int(os.environ["THINWIRE_RANK"]), world_size=int(os.environ["THINWIRE_SIZE"]))
-    try:
-        tw.init(process_group=dist.group.WORLD)
-        text = ""
-    except tw.UnsupportedError as error:
-        text = str(error)
+    return dist.group.WORLD
+
+
+def over_process_group(how="init", again=False):
+    """Training over a torch.distributed group of the caller's own, the whole world."""
+    world = torch_group()
+    for _ in range(2 if again else 1):
+        tw.shutdown()
+        if how == "init":
+            tw.init(process_group=world)
+            result = train()
+        else:
+            model = tw.DataParallel(small_model(), process_group=world)
+            result = {"parameters": steps_of(model, dist.get_rank()), "ranks": model._own["group"].ranks}
+    tw.shutdown()
+    total = torch.ones(3)  # the group is the caller's again
+    dist.all_reduce(total)
     dist.destroy_process_group()
-    return text
+    return {**result, "own_sum": total.tolist()}
+
+
+def over_part_of_the_world():
+    """Ranks 1 and 2 of three train over a group of their own; rank 0 is no member."""
+    torch_group()
+    part = dist.new_group([1, 2])
+    rank = dist.get_rank()
+    if rank == 0:
+        try:
+            tw.init(process_group=part)
+        except tw.ConfigError as error:
+            return str(error)
+    model = tw.DataParallel(small_model(), process_group=part)
+    twice = tw.DataParallel(small_model(), process_group=part)  # a second model on the same group
+    result = {"parameters": steps_of(model, rank - 1), "rank": model._own["group"].rank,
+              "same_group": twice._own["group"] is model._own["group"]}
+    return result
 
 
 def refused():
@@ -235,8 +279,14 @@ def refused():
     sparse = tw.DataParallel(nn.Embedding(5, 2, sparse=True))
     try:
         sparse(torch.tensor([1, 2])).sum().backward()
-    except RuntimeError as error:  # autograd keeps the text of an error in a backward, not its kind
+    except tw.UnsupportedError as error:
         texts["sparse"] = str(error)
+    create_graph = tw.DataParallel(small_model())
+    x, y = data(0, 0)
+    try:
+        nn.functional.mse_loss(create_graph(x), y).backward(create_graph=True)
+    except tw.UnsupportedError as error:
+        texts["create_graph"] = str(error)
     return texts
 
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """thinwire.DataParallel on two rank processes, against one process on the joined batch."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import ranks
@@ -33,7 +38,7 @@ def test_accumulates():
 
 @pytest.mark.parametrize("where", ["inside", "outside"])
 def test_compile(where):
-    a, b = ranks.run("train", compile=where, timeout=120)
+    a, b = ranks.run("train", compile=where)
     assert a["parameters"] == b["parameters"]
     assert close(a["parameters"], scenarios.joined())
 
@@ -54,6 +59,8 @@ def test_arguments():
         assert "autocast" in texts["mixed_precision"]
         assert "find_unused_parameters" in texts["find_unused_paramters"]
         assert "at least 1" in texts["accumulate"]
+        assert "batches" in texts["join"] and "form=" in texts["register_comm_hook"]
+        assert "CPU" in texts["device_ids"] and "torch.distributed" in texts["process_group"]
         assert "'none'" in texts["form"] and "size_cap" in texts["grouping"]
 
 
@@ -82,14 +89,43 @@ def test_gil_is_released():
 
 
 def test_KF55_average():
-    assert ranks.run("quick_average", timeout=30) == [[True] * 10] * 2
+    assert ranks.run("quick_average") == [[True] * 10] * 2
 
 
-def test_the_callers_process_group_is_refused_in_words():
-    for text in ranks.run("over_process_group"):
-        assert "process_group" in text and "torchrun" in text
+@pytest.mark.parametrize("how", ["init", "argument"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_over_the_callers_process_group(how, count):
+    results = ranks.run("over_process_group", ranks=count, how=how, again=how == "init")
+    for result in results:
+        assert result["ranks"] == count
+        assert result["parameters"] == results[0]["parameters"]
+        assert result["own_sum"] == [count] * 3
+    assert close(results[0]["parameters"], scenarios.joined(ranks=count))
+
+
+def test_over_a_part_of_the_callers_world():
+    outside, a, b = ranks.run("over_part_of_the_world", ranks=3)
+    assert "no member" in outside
+    assert [a["rank"], b["rank"]] == [0, 1]
+    assert a["same_group"] and a["parameters"] == b["parameters"]
+    assert close(a["parameters"], scenarios.joined())
 
 
 def test_refused_in_words():
     for texts in ranks.run("refused"):
         assert "sparse" in texts["sparse"] and "weight" in texts["sparse"]
+        assert "create_graph" in texts["create_graph"]
+
+
+def test_under_another_torch_it_says_so_in_one_sentence(tmp_path):
+    package = tmp_path / "thinwire"
+    package.mkdir()
+    for file in (Path(os.environ["TW_BUILD"]) / "python" / "thinwire").iterdir():
+        if file.name != "_build.py" and file.is_file():
+            (package / file.name).symlink_to(file.resolve())
+    (package / "_build.py").write_text('torch_version = "1.99.0"\n')
+    done = subprocess.run([sys.executable, "-c", "import thinwire"], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and last.startswith("ImportError: thinwire was built for torch 1.99.0"), done.stderr
+    assert "pip install" in last

@@ -11,9 +11,32 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <mutex>
+
+#include "thinwire/train/backward_error.h"
+
 namespace thinwire {
 namespace ag = torch::autograd;
 namespace {
+
+std::mutex error_mutex;
+BackwardErrorFn error_fn;
+
+/// What autograd is to see of `call`'s errors.
+template <class Call>
+void inside_backward(Call call) {
+  try {
+    call();
+  } catch (...) {
+    BackwardErrorFn fn;
+    {
+      const std::lock_guard lock(error_mutex);
+      fn = error_fn;
+    }
+    if (fn) fn(std::current_exception());
+    throw;
+  }
+}
 
 /// std::shared_ptr<Node> up to torch 2.12, an intrusive pointer since.
 using NodePtr = decltype(ag::impl::grad_accumulator(std::declval<const at::Tensor&>()));
@@ -25,7 +48,8 @@ class AccumulatedHook : public ag::FunctionPostHook {
   ag::variable_list operator()(const ag::variable_list& outputs,
                                const ag::variable_list& inputs) override {
     if (const auto listener = listener_.lock())
-      listener->contribution(index_, inputs.empty() ? at::Tensor() : inputs[0]);
+      inside_backward(
+          [&] { listener->contribution(index_, inputs.empty() ? at::Tensor() : inputs[0]); });
     return outputs;
   }
 
@@ -44,7 +68,7 @@ struct Held : torch::CustomClassHolder {
 void tell(const std::weak_ptr<BackwardListener>& weak) {
   const auto* chosen = ag::get_current_graph_task_exec_info();
   if (!chosen || !chosen->empty()) return;
-  if (const auto listener = weak.lock()) listener->reached();
+  if (const auto listener = weak.lock()) inside_backward([&] { listener->reached(); });
 }
 
 /// Stands behind an output that has no history of its own, so that a backward through it is seen. A
@@ -128,11 +152,18 @@ bool owns_its_memory(const at::Tensor& grad, const at::Tensor& added) {
   return grad.storage().use_count() == tensors;
 }
 
+BackwardErrorFn on_backward_error(BackwardErrorFn fn) {
+  const std::lock_guard lock(error_mutex);
+  std::swap(error_fn, fn);
+  return fn;
+}
+
 int backward_id() { return ag::get_current_graph_task_id(); }
 
 void call_at_end(BackwardListener& listener) {
-  ag::Engine::get_default_engine().queue_callback(
-      [&listener] { listener.ended(static_cast<bool>(ag::get_current_node())); });
+  ag::Engine::get_default_engine().queue_callback([&listener] {
+    inside_backward([&] { listener.ended(static_cast<bool>(ag::get_current_node())); });
+  });
 }
 
 void mark(std::span<at::Tensor* const> outputs, const std::weak_ptr<BackwardListener>& listener) {
