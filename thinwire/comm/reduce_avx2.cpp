@@ -5,6 +5,7 @@
 #include "thinwire/comm/reduce_avx2.h"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <cstring>
@@ -107,8 +108,14 @@ TW_VECTOR void sum(void* out, std::span<const void* const> parts, std::int64_t c
   }
 }
 
+// Not every compiler that can make F16C's instructions knows it by name.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 bool here() {
-  static const bool found = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const bool found = __builtin_cpu_supports("avx2") && has_f16c();
   return found;
 }
 
