@@ -60,7 +60,8 @@ TEST(PlanCli, JsonHoldsThePredictionsBestFirst) {
   const Json json = parse_json(said.text, "plan");
   EXPECT_EQ(get<int>(json, "ranks", "plan"), 2);
   EXPECT_EQ(get<std::string>(json, "grouping", "plan"), "size_cap{bytes=25MiB}");
-  EXPECT_EQ(get<Bytes>(json, "payload_bytes", "plan"), 40'083'496);
+  EXPECT_EQ(get<Bytes>(json, "payload_bytes", "plan"), 40'083'496 + 8 * 6)
+      << "gradients and the step header";
   const auto& rows = json["groupings"];
   EXPECT_EQ(rows.size(), groupings().names().size() + 1);
   for (std::size_t i = 0; i < rows.size(); ++i) {

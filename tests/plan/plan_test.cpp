@@ -5,6 +5,7 @@
 
 #include "tests/plan/models.h"
 #include "tests/support/expect_throw.h"
+#include "thinwire/plan/plan_builder.h"
 
 namespace thinwire {
 namespace {
@@ -29,7 +30,7 @@ void refused(const std::function<void(Plan&)>& change, const std::string& words)
 TEST(DataParallelPlan, OneMeanOfEachBucket) {
   const Plan plan = sound();
   validate(plan, 3);
-  ASSERT_EQ(plan.exchanges.size(), 2u);
+  ASSERT_EQ(plan.exchanges.size(), 3u);
   const Exchange& e = plan.exchanges[1];
   EXPECT_EQ(e.id, 1);
   EXPECT_EQ(e.bucket, 1);
@@ -40,8 +41,44 @@ TEST(DataParallelPlan, OneMeanOfEachBucket) {
   EXPECT_EQ(e.need.phase, Phase::update_begin);
   EXPECT_EQ(e.payload, 24);
   EXPECT_EQ(plan.groups[0].ranks, (std::vector<Rank>{0, 1, 2}));
+  const Exchange& header = plan.exchanges[2];
+  EXPECT_EQ(step_header(plan), 2);
+  EXPECT_EQ(header.what, Role::statistic);
+  EXPECT_EQ(header.pattern, Pattern::all_gather);
+  EXPECT_EQ(header.payload, 8 * 6) << "4 words, and a word for each of the two sets of bits";
+  EXPECT_EQ(step_header_words(64), 6u);
+  EXPECT_EQ(step_header_words(65), 8u);
   const auto form = parse_chain("ef|topk{ratio=0.01}");
   EXPECT_EQ(data_parallel_plan(plan.tensors, plan.grouping, 2, form).exchanges[0].payload, 0);
+}
+
+TEST(PlanBuilder, ADeclarationIsOneExchangeABucket) {
+  const std::vector<TensorDesc> tensors{{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}};
+  PlanBuilder builder({.tensors = tensors,
+                       .grouping = {{{{1, 0, 3}}}, {{{0, 0, 6}}}},
+                       .ranks = 2,
+                       .algorithm = "gather"});
+  const When average{.phase = Phase::update_end, .every = 4, .offset = 1};
+  EXPECT_EQ(builder.add(Role::parameter, Pattern::all_reduce, Combine::mean, average,
+                        {.phase = Phase::step_begin, .every = 4, .lag = 1}),
+            0);
+  EXPECT_EQ(step_header(builder.plan()), -1) << "no gradients, no header";
+  EXPECT_EQ(declare_gradient_mean(builder), 1);
+  TW_EXPECT_THROW(declare_gradient_mean(builder), ConfigError,
+                  "declares the all_reduce of gradients at grad_ready twice");
+  Plan plan = builder.plan();
+  validate(plan, 2);
+  ASSERT_EQ(plan.exchanges.size(), 5u);
+  EXPECT_EQ(plan.exchanges[0].algorithm, "gather");
+  EXPECT_EQ(exchanges_of(plan, builder.declared()[0]), (std::vector<int>{0, 1}));
+  EXPECT_EQ(exchanges_of(plan, builder.declared()[1]), (std::vector<int>{2, 3}));
+  EXPECT_EQ(step_header(plan), 4);
+  add_step_header(plan);
+  EXPECT_EQ(plan.exchanges.size(), 5u) << "one is enough";
+  plan.exchanges[1].bucket = 0;
+  TW_EXPECT_THROW(exchanges_of(plan, builder.declared()[0]), ConfigError,
+                  "the plan has 2 exchanges for the all_reduce of parameters at update_end of "
+                  "bucket 0; the strategy needs one");
 }
 
 TEST(KnownFailures, KF52_ExchangeRankAndWorldSizeAreNamed) {
@@ -102,7 +139,7 @@ TEST(Validate, RefusesMaps) {
   refused([](Plan& p) { p.schedule.pop_back(); }, "schedule: 3 ranks need as many lists, got 2");
   refused([](Plan& p) { p.schedule[0][0].index = -1; },
           "schedule of rank 0, entry 0: index and microbatch");
-  refused([](Plan& p) { p.schedule[0][1].index = 2; }, "entry 1: there is no exchange 2");
+  refused([](Plan& p) { p.schedule[0][1].index = 3; }, "entry 1: there is no exchange 3");
   refused([](Plan& p) { p.schedule[0][1].after = {1}; }, "only come after earlier entries, got 1");
   refused([](Plan& p) { p.shards[0].owner[2] = 3; },
           "shard map 0: owner 3 is no rank of a world of 3");
@@ -127,12 +164,13 @@ TEST(PlanJson, WritesOneExchangeALineAndReadsItBack) {
 }
 
 TEST(PlanJson, DefaultsMayBeLeftOut) {
-  const Plan plan = plan_from_json(R"({
+  Plan plan = plan_from_json(R"({
     "thinwire_plan": 1,
     "tensors": [{"name": "w", "shape": [2, 3]}, {"name": "b", "shape": [3]}],
     "grouping": [[[1, 0, 3]], [[0, 0, 6]]],
     "groups": [{"ranks": [0, 1, 2]}],
     "exchanges": [{"bucket": 0, "payload_bytes": 12}, {"bucket": 1, "payload_bytes": 24}]})");
+  add_step_header(plan);
   EXPECT_EQ(first_difference(plan, data_parallel_plan(sound().tensors, sound().grouping, 3, {})),
             "");
 }

@@ -3,6 +3,7 @@
 #include "thinwire/train/data_parallel.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include "tests/train/sync_ranks.h"
@@ -139,6 +140,80 @@ TEST(DataParallel, ToDoubleAfterwards) {
       model(x.to(at::kDouble)).sum().backward();
       EXPECT_EQ(model->weight.grad().scalar_type(), at::kDouble);
       EXPECT_TRUE(all_equal(model->weight.grad(), 1.5));
+    }
+  });
+}
+
+TEST(DataParallel, AUsersOwnHooksSurvive) {
+  const Watchdog watchdog;
+  struct Own : torch::autograd::PostAccumulateGradHook {
+    explicit Own(std::vector<double>* seen) : seen(seen) {}
+    void operator()(const torch::autograd::Variable& parameter) override {
+      seen->push_back(parameter.grad().sum().item<double>());
+      parameter.mutable_grad().mul_(2);  // what it does to the gradient counts
+    }
+    std::vector<double>* seen;
+  };
+  for (const bool before : {true, false})
+    sync_ranks(2, [&](RankWorld& world) {
+      Linear linear(2, 1);
+      std::vector<double> seen, on_tensor;
+      const auto add = [&] {
+        torch::autograd::impl::set_post_acc_grad_hooks(linear->weight,
+                                                       std::make_unique<Own>(&seen));
+        linear->weight.register_hook(
+            [&](const at::Tensor& grad) { on_tensor.push_back(grad.sum().item<double>()); });
+      };
+      if (before) add();
+      DataParallel model(linear, world.comm, world.options());
+      if (!before) add();
+      const double own = 2.0 * (world.rank + 1);  // the local gradient is rank + 1, twice
+      for (int step = 0; step < 3; ++step) {
+        model(at::full({1, 2}, world.rank + 1.0)).sum().backward();
+        EXPECT_TRUE(all_equal(linear->weight.grad(), 3.0)) << linear->weight.grad();
+        EXPECT_TRUE(all_equal(linear->bias.grad(), 1.0));
+        linear->zero_grad();
+      }
+      EXPECT_EQ(seen, std::vector<double>(3, own)) << "called once a step, before the exchange";
+      EXPECT_EQ(on_tensor, std::vector<double>(3, own));
+    });
+}
+
+TEST(DataParallel, AutocastToBFloat16) {
+  const Watchdog watchdog;
+  const auto autocast = [](auto&& forward) {
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::Tensor out = forward();
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    return out;
+  };
+  // Small whole numbers, which bf16 holds, so that the first step is equal bit for bit.
+  const auto whole = [](at::Tensor x) { return x.mul(2).round().clamp(-2, 2); };
+  sync_ranks(2, [&](RankWorld& world) {
+    Sequential net = small_net(static_cast<std::uint64_t>(world.rank)), alone = small_net(0);
+    for (auto* each : {&net, &alone})
+      for (at::Tensor p : (*each)->parameters()) p.detach().copy_(whole(p.detach()));
+    DataParallel model(net, world.comm, world.options());
+    torch::optim::SGD optimizer(model.parameters(), 0.1), control(alone->parameters(), 0.1);
+    const auto joined = whole(at::cat({batch(0), batch(1)}));
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      control.zero_grad();
+      const auto out = autocast([&] { return model(whole(batch(world.rank))); });
+      EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+      out.to(at::kFloat).sum(1).mean().backward();
+      autocast([&] { return alone->forward(joined); }).to(at::kFloat).sum(1).mean().backward();
+      const auto mine = model.parameters(), theirs = alone->parameters();
+      for (std::size_t i = 0; i < mine.size(); ++i) {
+        EXPECT_EQ(mine[i].grad().scalar_type(), at::kFloat);
+        const auto difference = (mine[i].grad() - theirs[i].grad()).abs().max().item<double>();
+        const auto scale = theirs[i].grad().abs().max().item<double>();
+        EXPECT_LE(difference, step == 0 ? 0 : scale / 64) << "step " << step << ", " << i;
+      }
+      optimizer.step();
+      control.step();
     }
   });
 }

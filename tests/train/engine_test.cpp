@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <thread>
 
 #include "tests/train/sync_ranks.h"
@@ -268,7 +269,51 @@ TEST(Engine, FrozenAndUnfrozenParameters) {
     if (world.rank == 1) b.requires_grad_(true);
     for (int step = 0; step < 2; ++step) backward(sync, [&] { return (a + b).sum(); });
   });
-  for (const auto& error : errors) EXPECT_NE(error.find("rank"), std::string::npos) << error;
+  for (const auto& error : errors)
+    for (const char* words : {"CommError", "agreement on changed parameters", "rank 1", "step 0"})
+      EXPECT_NE(error.find(words), std::string::npos) << error;
+  EXPECT_NE(errors[1].find("'b' was frozen and is trained on rank 1"), std::string::npos)
+      << errors[1];
+}
+
+TEST(Engine, ReportsGradientsThatAreNotFinite) {
+  const Watchdog watchdog;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const bool set_to_none : {true, false})
+    for (const auto check : {FiniteCheck::copied, FiniteCheck::all, FiniteCheck::none})
+      sync_ranks(3, [&](RankWorld& world) {
+        auto small = parameter(at::ones({4})), large = parameter(at::ones({5000}));
+        auto options = world.options();
+        options.finite = check;
+        GradientSync sync({{"small", small}, {"large", large}}, {}, world.comm, options);
+        for (int step = 0; step < 6; ++step) {
+          auto x = at::ones({4}), y = at::ones({5000});
+          if (world.rank == 1 && (step == 1 || step == 2 || step == 4)) {
+            x[0] = nan;
+            y.slice(0, 7, 10).fill_(nan);
+          }
+          if (world.rank == 2 && step == 4) y[0] = nan;
+          backward(sync, [&] { return (small * x).sum() + (large * y).sum(); });
+          EXPECT_EQ(at::isnan(large.grad()).sum().item<std::int64_t>(),
+                    step == 4 ? 4 : (step == 1 || step == 2 ? 3 : 0));
+          sgd({small, large}, 0, set_to_none);
+        }
+        if (check == FiniteCheck::none) {
+          EXPECT_TRUE(world.notices.empty());
+          return;
+        }
+        // Step 2 is as step 1, so it is not told again.
+        const bool sees_large = set_to_none || check == FiniteCheck::all;
+        ASSERT_EQ(world.notices.size(), 2u);
+        EXPECT_EQ(
+            world.notices[0],
+            std::string("step 1: gradients are not finite: on rank 1 'small' (1 of 4 values)") +
+                (sees_large ? ", 'large' (3 of 5000 values)" : ""));
+        EXPECT_EQ(world.notices[1].find("step 4:"), 0u) << world.notices[1];
+        EXPECT_EQ(world.notices[1].find("rank 2 'large' (1 of 5000 values)") != std::string::npos,
+                  sees_large)
+            << world.notices[1];
+      });
 }
 
 TEST(Engine, RefusesInWords) {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "thinwire/comm/comm.h"
+#include "thinwire/comm/message_ids.h"
 
 namespace thinwire {
 namespace {
@@ -15,7 +16,10 @@ std::string_view to_string(CallKind kind) { return kKinds[static_cast<std::size_
 
 std::string describe(CallKind kind, const MessageId& id) {
   std::string text(to_string(kind));
-  text += id.exchange < 0 ? ", outside the plan" : ", exchange " + std::to_string(id.exchange);
+  if (id.exchange == kAgreement)
+    text += ", agreement on changed parameters";
+  else
+    text += id.exchange < 0 ? ", outside the plan" : ", exchange " + std::to_string(id.exchange);
   text += ", step " + std::to_string(id.step);
   if (id.part != 0) text += ", part " + std::to_string(id.part);
   return text;

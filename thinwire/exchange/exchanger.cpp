@@ -3,31 +3,25 @@
 //   for m in memories: m.before(x)
 //   while p = codec.propose(x): agreed += reduce(p)
 //   payload = codec.encode(x); own = decode(payload); for m reversed: m.sent(x, own)
-//   direct (identity form, in place) or gather (all-gather of payloads, decoded and added in rank
-//   order) for m reversed: m.received(value)
+//   direct | gather | shard: a source file each
+//   for m reversed: m.received(value)
 #include "thinwire/exchange/exchanger.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/copy.h>
-#include <ATen/ops/div.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 
-#include "thinwire/codec/torch_dtype.h"
+#include <algorithm>
+#include <array>
+
 #include "thinwire/comm/membership.h"
 #include "thinwire/core/error.h"
+#include "thinwire/exchange/call.h"
 
 namespace thinwire {
 namespace {
 
-Buffer buffer_of(const Tensor& tensor) {
-  const auto dtype = dtype_of(tensor.scalar_type());
-  if (!dtype)
-    throw UnsupportedError(
-        fmt::format("no message carries elements of type {}", c10::toString(tensor.scalar_type())));
-  return {tensor.data_ptr(), tensor.numel(), *dtype, -1};
-}
+/// The choice: the first that can, where the plan names none.
+constexpr std::array<const Algorithm*, 3> kAlgorithms{&kDirect, &kGather, &kShard};
 
 /// Every rank says what it thinks of its own plan before any of them goes on, so that a plan that
 /// one rank refuses ends all of them.
@@ -65,24 +59,6 @@ void agree(Membership& group, const Plan& plan, int ranks) {
 }  // namespace
 
 struct Exchanger::Impl {
-  /// What a gather needs until it is decoded.
-  struct Gathered {
-    Payload own;
-    std::vector<Tensor> all;  ///< one a payload part: the parts of all ranks, in rank order
-    std::vector<Handle> handles;
-  };
-  struct Running {
-    std::unique_ptr<Codec> codec;
-    std::vector<std::unique_ptr<Memory>> memories;
-    bool in_place = false;
-    bool in_flight = false, recorded = true;
-    Handle handle;
-    Gathered gathered;
-    Tensor data;
-    Slot slot;
-    Event event;
-  };
-
   Impl(Comm& w, const Plan& p, Recorder& r) : world(w), plan(p), recorder(r) {
     agree(*world.membership(), plan, world.size());
     plan_digest = digest(plan);
@@ -91,82 +67,44 @@ struct Exchanger::Impl {
           std::find(group.ranks.begin(), group.ranks.end(), world.rank()) != group.ranks.end();
       groups.push_back(world.split(member ? 0 : -1, world.rank()));
     }
-    for (const Exchange& exchange : plan.exchanges) running.push_back(make(exchange));
+    for (const Exchange& exchange : plan.exchanges) calls.push_back(make(exchange));
   }
 
-  Running make(const Exchange& exchange) const {
-    std::vector<TensorDesc> descs;
+  Call make(const Exchange& exchange) const {
+    Call out;
+    out.exchange = &exchange;
+    out.group = groups[static_cast<std::size_t>(exchange.group)].get();
     if (exchange.bucket >= 0)
       for (const Slice& slice : plan.grouping[static_cast<std::size_t>(exchange.bucket)].slices) {
         const TensorDesc& whole = plan.tensors[static_cast<std::size_t>(slice.tensor)];
-        descs.push_back({whole.name, whole.dtype, {slice.end - slice.begin}});
+        out.descs.push_back({whole.name, whole.dtype, {slice.end - slice.begin}});
       }
-    Running out;
-    const Spec none{.name = "none"};
-    const std::size_t last = exchange.form.empty() ? 0 : exchange.form.size() - 1;
-    for (std::size_t i = 0; i < last; ++i)
-      out.memories.push_back(memories().find(exchange.form[i].name).make(exchange.form[i], descs));
-    const Spec& codec = exchange.form.empty() ? none : exchange.form[last];
-    out.codec = codecs().find(codec.name).make(codec, descs);
-    out.in_place = out.memories.empty() && out.codec->traits().identity;
+    for (std::size_t i = 0; i + 1 < exchange.form.size(); ++i)
+      out.memories.push_back(
+          memories().find(exchange.form[i].name).make(exchange.form[i], out.descs));
+    out.codec = make_codec(exchange, out.descs);
+    if (exchange.bucket >= 0) choose(out);
     return out;
   }
 
-  Comm& comm(const Exchange& exchange) const {
-    return *groups[static_cast<std::size_t>(exchange.group)];
-  }
-
-  void start_gather(const Exchange& exchange, Running& run) {
-    if (exchange.pattern != Pattern::all_reduce || !run.codec->traits().fixed_size)
-      throw UnsupportedError(fmt::format("exchange {}: {} in the form '{}' is not built in",
-                                         exchange.id, to_string(exchange.pattern),
-                                         to_string(std::span<const Spec>(exchange.form))));
-    Tensor& x = run.data;
-    Comm& group = comm(exchange);
-    for (auto& memory : run.memories) memory->before(x, run.slot);
-    std::int32_t part = 0;
-    while (auto proposal = run.codec->propose(x, run.slot)) {
-      group
-          .all_reduce({exchange.id, run.slot.step, part++}, buffer_of(proposal->value),
-                      proposal->op)
-          .wait();
-      run.slot.agreed.push_back(proposal->value);
+  /// The algorithm the plan names, or the first of the table that can.
+  static void choose(Call& call) {
+    const Exchange& exchange = *call.exchange;
+    const auto refuse = [&](const std::string& why) {
+      throw UnsupportedError(fmt::format("exchange {}: {} {} in the form '{}': {}", exchange.id,
+                                         to_string(exchange.pattern), exchange.algorithm,
+                                         to_string(std::span<const Spec>(exchange.form)), why));
+    };
+    if (exchange.pattern != Pattern::all_reduce) refuse("this pattern is not built in");
+    std::string why;
+    for (const Algorithm* algorithm : kAlgorithms) {
+      if (!exchange.algorithm.empty() && algorithm->name != exchange.algorithm) continue;
+      why = algorithm->prepare(call);
+      if (!why.empty()) continue;
+      call.algorithm = algorithm;
+      return;
     }
-    Gathered& gathered = run.gathered;
-    gathered.own = run.codec->encode(x, run.slot);
-    if (!run.memories.empty()) {
-      Tensor own = at::empty_like(x);
-      run.codec->decode(gathered.own, own, Write::set);
-      for (auto memory = run.memories.rbegin(); memory != run.memories.rend(); ++memory)
-        (*memory)->sent(x, own, run.slot);
-    }
-    gathered.all.clear();
-    gathered.handles.clear();
-    for (Tensor& sent : gathered.own.parts) {
-      sent = sent.contiguous();
-      std::vector<std::int64_t> shape(sent.sizes().begin(), sent.sizes().end());
-      shape.insert(shape.begin(), group.size());
-      gathered.all.push_back(at::empty(shape, sent.options()));
-      gathered.handles.push_back(group.all_gather({exchange.id, run.slot.step, part++},
-                                                  buffer_of(gathered.all.back()), buffer_of(sent)));
-    }
-    run.event.bytes = gathered.own.bytes() * (group.size() - 1);
-  }
-
-  void finish_gather(const Exchange& exchange, Running& run) {
-    for (Handle& handle : run.gathered.handles) handle.wait();
-    const int ranks = comm(exchange).size();
-    Tensor value = at::empty_like(run.data);
-    for (int rank = 0; rank < ranks; ++rank) {
-      Payload payload;
-      for (const Tensor& all : run.gathered.all) payload.parts.push_back(all.select(0, rank));
-      run.codec->decode(payload, value, rank == 0 ? Write::set : Write::add);
-    }
-    if (exchange.combine == Combine::mean) value.div_(ranks);
-    for (auto memory = run.memories.rbegin(); memory != run.memories.rend(); ++memory)
-      (*memory)->received(value, kCombined, run.slot);
-    // The caller's memory is filled, never replaced: a decode may hand back memory of its own.
-    run.data.copy_(value.view_as(run.data));
+    refuse(why.empty() ? "there are direct, gather and shard" : why);
   }
 
   std::string describe(int exchange_id) const {
@@ -189,19 +127,19 @@ struct Exchanger::Impl {
     }
   }
 
-  void record(Running& run) {
-    if (run.recorded) return;
-    run.recorded = true;
-    run.event.end_s = recorder.now();
-    recorder.add(run.event);
+  void record(Call& call) {
+    if (call.recorded) return;
+    call.recorded = true;
+    call.event.end_s = recorder.now();
+    recorder.add(call.event);
   }
 
   Comm& world;
-  Plan plan;
+  const Plan plan;
   Recorder& recorder;
   std::uint64_t plan_digest = 0;
   std::vector<std::unique_ptr<Comm>> groups;
-  std::vector<Running> running;
+  std::vector<Call> calls;
 };
 
 Exchanger::Exchanger(Comm& world, const Plan& plan, Recorder& recorder)
@@ -210,48 +148,46 @@ Exchanger::~Exchanger() = default;
 
 void Exchanger::start(int exchange_id, Tensor& data, const Slot& slot) {
   const at::NoGradGuard no_grad;
-  const Exchange& exchange = impl_->plan.exchanges.at(static_cast<std::size_t>(exchange_id));
-  Impl::Running& run = impl_->running[static_cast<std::size_t>(exchange_id)];
-  run.data = data;
-  run.slot = slot;
-  run.event = {.step = slot.step,
-               .kind = OpKind::exchange,
-               .index = exchange_id,
-               .begin_s = impl_->recorder.now()};
-  run.recorded = false;
-  run.in_flight = true;
+  Call& call = impl_->calls.at(static_cast<std::size_t>(exchange_id));
+  call.data = data;
+  call.slot = slot;
+  call.part = 0;
+  call.event = {.step = slot.step,
+                .kind = OpKind::exchange,
+                .index = exchange_id,
+                .begin_s = impl_->recorder.now()};
+  call.recorded = false;
+  call.in_flight = true;
   impl_->with_words(exchange_id, [&] {
-    if (!run.in_place) return impl_->start_gather(exchange, run);
-    Comm& group = impl_->comm(exchange);
-    const Buffer buffer = buffer_of(data);
-    run.event.bytes = 2 * buffer.bytes() * (group.size() - 1) / group.size();
-    run.handle = group.all_reduce({exchange_id, slot.step, 0}, buffer, exchange.combine);
+    TW_ASSERT(call.algorithm != nullptr, ==, true);
+    call.algorithm->start(call);
+    Bytes payload = 0;
+    for (const Payload& own : call.own) payload += own.bytes();
+    if (call.own.empty()) payload = static_cast<Bytes>(data.nbytes());
+    call.event.bytes = call.algorithm->sent_bytes(payload, call.group->size());
   });
 }
 
 void Exchanger::wait(int exchange_id) {
-  Impl::Running& run = impl_->running.at(static_cast<std::size_t>(exchange_id));
-  if (!run.in_flight) return;
-  run.in_flight = false;
+  Call& call = impl_->calls.at(static_cast<std::size_t>(exchange_id));
+  if (!call.in_flight) return;
+  call.in_flight = false;
   impl_->with_words(exchange_id, [&] {
     const at::NoGradGuard no_grad;
-    if (run.in_place)
-      run.handle.wait();
-    else
-      impl_->finish_gather(impl_->plan.exchanges[static_cast<std::size_t>(exchange_id)], run);
+    call.algorithm->finish(call);
   });
-  run.handle = Handle();
-  run.data.reset();  // a gradient that travelled in its own memory is its owner's again
-  impl_->record(run);
+  call.data.reset();  // a gradient that travelled in its own memory is its owner's again
+  impl_->record(call);
 }
 
 void Exchanger::poll() {
-  for (auto& run : impl_->running)
-    if (run.in_flight && run.in_place && run.handle.ready()) impl_->record(run);
+  for (Call& call : impl_->calls)
+    if (call.in_flight && call.algorithm == &kDirect && call.handles[0].ready())
+      impl_->record(call);
 }
 
 bool Exchanger::in_place(int exchange_id) const {
-  return impl_->running.at(static_cast<std::size_t>(exchange_id)).in_place;
+  return impl_->calls.at(static_cast<std::size_t>(exchange_id)).algorithm == &kDirect;
 }
 
 const Plan& Exchanger::plan() const { return impl_->plan; }

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <numeric>
 #include <utility>
 
 #include "thinwire/core/rng.h"
+#include "thinwire/plan/plan_builder.h"
 #include "thinwire/plan/plan_tree.h"
 
 namespace thinwire {
@@ -71,23 +71,12 @@ std::string first_difference(const Plan& a, const Plan& b) {
 
 Plan data_parallel_plan(std::vector<TensorDesc> tensors, Grouping grouping, int ranks,
                         const std::vector<Spec>& form) {
-  Plan plan{.tensors = std::move(tensors), .grouping = std::move(grouping)};
-  Group all{.ranks = std::vector<Rank>(static_cast<std::size_t>(ranks))};
-  std::iota(all.ranks.begin(), all.ranks.end(), 0);
-  plan.groups.push_back(std::move(all));
-  const bool dense = form.empty() || (form.size() == 1 && form[0].name == "none");
-  for (std::size_t i = 0; i < plan.grouping.size(); ++i) {
-    Exchange exchange{.id = static_cast<int>(i), .bucket = static_cast<int>(i), .form = form};
-    exchange.start = {.phase = Phase::grad_ready};
-    exchange.need = {.phase = Phase::update_begin};
-    if (dense)
-      for (const auto& slice : plan.grouping[i].slices)
-        exchange.payload +=
-            (slice.end - slice.begin) *
-            dtype_bytes(plan.tensors.at(static_cast<std::size_t>(slice.tensor)).dtype);
-    plan.exchanges.push_back(std::move(exchange));
-  }
-  return plan;
+  PlanBuilder builder({.tensors = std::move(tensors),
+                       .grouping = std::move(grouping),
+                       .ranks = ranks,
+                       .form = form});
+  declare_gradient_mean(builder);
+  return builder.plan();
 }
 
 }  // namespace thinwire

@@ -8,7 +8,7 @@
 
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
-#include "thinwire/plan/plan.h"
+#include "thinwire/plan/plan_builder.h"
 #include "thinwire/plan/planners.h"
 
 namespace thinwire {
@@ -100,10 +100,8 @@ void check_exchange(const Plan& plan, std::size_t position, int ranks) {
   if (e.payload < 0)
     refuse("exchange {}: payload_bytes must be at least 0, got {}", e.id, e.payload);
   if (e.chunk < 0) refuse("exchange {}: chunk_bytes must be at least 0, got {}", e.id, e.chunk);
-  const std::vector<std::string> algorithms{"direct", "gather", "hierarchical", "shard", "tree"};
-  if (!e.algorithm.empty() &&
-      std::find(algorithms.begin(), algorithms.end(), e.algorithm) == algorithms.end())
-    refuse("exchange {}: {}", e.id, unknown_name("algorithm", e.algorithm, algorithms));
+  if (const auto why = algorithm_fault(e.algorithm); !why.empty())
+    refuse("exchange {}: {}", e.id, why);
 }
 
 void check_schedule(const Plan& plan, int ranks) {
@@ -147,6 +145,14 @@ void check_maps(const Plan& plan, int ranks) {
 }
 
 }  // namespace
+
+std::string algorithm_fault(std::string_view name) {
+  static const std::vector<std::string> algorithms{"direct", "gather", "hierarchical", "shard",
+                                                   "tree"};
+  if (name.empty() || std::find(algorithms.begin(), algorithms.end(), name) != algorithms.end())
+    return {};
+  return unknown_name("algorithm", name, algorithms);
+}
 
 void validate(const Plan& plan, int ranks) {
   if (ranks < 1) refuse("a plan needs at least 1 rank, got {}", ranks);

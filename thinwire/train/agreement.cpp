@@ -121,8 +121,8 @@ void agree_on_values(Membership& group, const std::vector<std::string>& names,
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     for (std::size_t i = 0; i < names.size(); ++i)
       if (all[rank].compare(i * 8, 8, all[0], i * 8, 8) != 0)
-        throw CommError(fmt::format("after the {}: '{}' on rank {} differs from rank 0", operation,
-                                    names[i], rank));
+        throw ConfigError(fmt::format("after the {}: '{}' on rank {} differs from rank 0",
+                                      operation, names[i], rank));
 }
 
 }  // namespace thinwire

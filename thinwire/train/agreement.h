@@ -26,8 +26,8 @@ struct Declared {
 void agree_on_parameters(Membership& group, const std::vector<Declared>& mine,
                          const std::string& when);
 
-/// Collective. hashes[i] is of the tensor named names[i]; a difference from rank 0 is a CommError
-/// on all ranks that names the rank, the tensor and `operation`.
+/// Collective. hashes[i] is of the tensor named names[i]; a difference from rank 0 is a ConfigError
+/// on all ranks, with the same text, that names the rank, the tensor and `operation`.
 void agree_on_values(Membership& group, const std::vector<std::string>& names,
                      const std::vector<std::uint64_t>& hashes, const std::string& operation);
 

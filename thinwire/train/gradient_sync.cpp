@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/narrow.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -14,9 +15,11 @@
 
 #include "thinwire/codec/torch_dtype.h"
 #include "thinwire/comm/membership.h"
+#include "thinwire/comm/message_ids.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/rng.h"
 #include "thinwire/core/version.h"
+#include "thinwire/plan/plan_builder.h"
 #include "thinwire/plan/planners.h"
 #include "thinwire/train/agreement.h"
 #include "thinwire/train/gradient_sync_impl.h"
@@ -76,6 +79,7 @@ GradientSync::Impl::Impl(std::vector<NamedTensor> parameters, std::vector<NamedT
       buffers(once_each(std::move(buffer_list))),
       recorder(w.rank()),
       counts(static_cast<std::size_t>(w.size()), 0) {
+  strategy = make_strategy(options.strategy);
   if (!options.notice) options.notice = [](const std::string& text) { thinwire::notice(text); };
   for (const std::string& name : options.excluded) {
     const auto has_name = [&](const NamedTensor& one) { return one.name == name; };
@@ -90,14 +94,13 @@ bool GradientSync::Impl::is_excluded(const std::string& name) const {
          options.excluded.end();
 }
 
-Plan GradientSync::Impl::make_plan() const {
-  if (!options.plan.empty()) return plan_from_json(options.plan, "the plan given");
+Plan GradientSync::Impl::make_plan() {
   Profile profile;
   for (const Trained& one : trained)
     profile.params.push_back(
         {one.name, *dtype_of(one.tensor.scalar_type()), one.tensor.sizes().vec()});
   Grouping grouping;
-  if (!profile.params.empty()) {
+  if (!profile.params.empty() && options.plan.empty()) {
     profile.forward_s.assign(profile.params.size(), 0);
     profile.backward_s.assign(profile.params.size(), 0);
     Cluster cluster{.ranks_per_level = {world.size()}};
@@ -105,8 +108,17 @@ Plan GradientSync::Impl::make_plan() const {
     grouping =
         make_grouping(parse_spec(options.grouping), {.profile = profile, .cluster = cluster});
   }
-  return data_parallel_plan(profile.params, std::move(grouping), world.size(),
-                            parse_chain(options.form));
+  PlanBuilder builder({.tensors = profile.params,
+                       .grouping = std::move(grouping),
+                       .ranks = world.size(),
+                       .form = parse_chain(options.form),
+                       .algorithm = options.algorithm});
+  strategy->declare(builder, profile);
+  declarations = builder.declared();
+  if (options.plan.empty()) return builder.plan();
+  Plan plan = plan_from_json(options.plan, "the plan given");
+  add_step_header(plan);
+  return plan;
 }
 
 void GradientSync::Impl::check_plan_fits(const Plan& plan) const {
@@ -122,13 +134,6 @@ void GradientSync::Impl::check_plan_fits(const Plan& plan) const {
           fmt::format("the plan's tensor {} is '{}' with {} elements, the model's is '{}' with {}",
                       i, planned.name, elements(planned), trained[i].name, tensor.numel()));
   }
-  std::vector<int> exchanges(plan.grouping.size(), 0);
-  for (const Exchange& exchange : plan.exchanges)
-    if (exchange.what == Role::gradient) ++exchanges[static_cast<std::size_t>(exchange.bucket)];
-  for (std::size_t b = 0; b < exchanges.size(); ++b)
-    if (exchanges[b] != 1)
-      throw ConfigError(fmt::format("the plan exchanges bucket {} {} times; gradients travel once",
-                                    b, exchanges[b]));
 }
 
 void GradientSync::Impl::set_up(const std::string& when) {
@@ -156,10 +161,11 @@ void GradientSync::Impl::set_up(const std::string& when) {
   agree_on_parameters(*world.membership(), mine, when);
 
   hooks.reset();
+  now.reset();
   const Plan plan = make_plan();
   exchanger = std::make_unique<Exchanger>(world, plan, recorder);
   check_plan_fits(plan);
-  std::vector<at::Tensor> tensors;
+  tensors.clear();
   for (const Trained& one : trained) tensors.push_back(one.tensor);
   const bool dense =
       std::all_of(plan.exchanges.begin(), plan.exchanges.end(), [](const Exchange& exchange) {
@@ -168,20 +174,26 @@ void GradientSync::Impl::set_up(const std::string& when) {
       });
   alone = world.size() == 1 && dense;
   sequence = exchanger->plan_digest();
-  if (alone) return;
   exchange_of.assign(plan.grouping.size(), 0);
   std::vector<bool> in_place(plan.grouping.size());
+  exchanges_gradients = false;
   for (const Exchange& exchange : plan.exchanges) {
-    if (exchange.bucket < 0) continue;
+    if (exchange.what != Role::gradient) continue;
+    exchanges_gradients = !alone;
     exchange_of[static_cast<std::size_t>(exchange.bucket)] = exchange.id;
     in_place[static_cast<std::size_t>(exchange.bucket)] = exchanger->in_place(exchange.id);
   }
-  buckets = std::make_unique<Buckets>(plan, tensors, in_place);
-  missing.assign(plan.grouping.size(), 0);
+  if (exchanges_gradients) buckets = std::make_unique<Buckets>(plan, tensors, in_place);
+  now = std::make_unique<Step>(*exchanger, declarations, tensors,
+                               exchanges_gradients ? buckets.get() : nullptr);
   bit_words = (trained.size() + 63) / 64;
-  header_words = kFixedWords + 2 * bit_words;
+  header_words = step_header_words(trained.size());
+  header_id = step_header(plan);
   headers.assign(header_words * static_cast<std::size_t>(world.size()), 0);
+  missing.clear();
   learned = false;
+  if (!exchanges_gradients) return;
+  missing.assign(plan.grouping.size(), 0);
   hooks = std::make_unique<ParameterHooks>(tensors, weak_from_this());
 }
 
@@ -275,26 +287,54 @@ void GradientSync::Impl::send_buffers() {
   }
 }
 
-/// Whether what was agreed on no longer holds: another dtype, shape, or set of trained parameters.
-bool GradientSync::Impl::changed() const {
+/// Why what was agreed on no longer holds: another dtype, shape, or set of trained parameters.
+/// Empty while it does.
+std::string GradientSync::Impl::change() const {
   std::size_t next = 0;
   for (std::size_t i = 0; i < all_parameters.size(); ++i) {
-    const at::Tensor& tensor = all_parameters[i].tensor;
+    const auto& [name, tensor] = all_parameters[i];
     const bool was_trained = next < position.size() && position[next] == static_cast<int>(i);
-    if (tensor.scalar_type() != dtypes[i] || tensor.sizes() != at::IntArrayRef(shapes[i]))
-      return true;
-    if (!was_trained && tensor.requires_grad() && !is_excluded(all_parameters[i].name)) return true;
-    if (was_trained && !tensor.requires_grad()) return true;
-    if (was_trained && hooks && !hooks->current(static_cast<int>(next), tensor)) return true;
+    if (tensor.scalar_type() != dtypes[i])
+      return fmt::format("'{}' was {} and is {}", name, c10::toString(dtypes[i]),
+                         c10::toString(tensor.scalar_type()));
+    if (tensor.sizes() != at::IntArrayRef(shapes[i]))
+      return fmt::format("'{}' had the shape [{}] and has [{}]", name, fmt::join(shapes[i], ","),
+                         fmt::join(tensor.sizes(), ","));
+    if (!was_trained && tensor.requires_grad() && !is_excluded(name))
+      return fmt::format("'{}' was frozen and is trained", name);
+    if (was_trained && !tensor.requires_grad())
+      return fmt::format("'{}' was trained and is frozen", name);
+    if (was_trained && hooks && !hooks->current(static_cast<int>(next), tensor))
+      return fmt::format("'{}' has been made anew", name);
     next += was_trained ? 1 : 0;
   }
-  return false;
+  return {};
+}
+
+/// All ranks change their models in the same step. A rank that has not calls something else here,
+/// which the transport sees at once, and not a model that nobody has compared.
+void GradientSync::Impl::meet_for_change(const std::string& what) {
+  Comm& group = exchanger->group(0);
+  std::int64_t* mine = header_of(group.rank());
+  try {
+    group
+        .all_gather(
+            {kAgreement, step, 0},
+            {headers.data(), group.size() * static_cast<std::int64_t>(header_words), DType::i64},
+            {mine, static_cast<std::int64_t>(header_words), DType::i64})
+        .wait();
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("step {}: {} on rank {}, and not on every rank: {}", step, what,
+                                group.rank(), error.what()));
+  }
 }
 
 GradientSync::GradientSync(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                            Comm& world, SyncOptions options)
     : impl_(std::make_shared<Impl>(std::move(parameters), std::move(buffers), world,
                                    std::move(options))) {
+  impl_->listener = number_of(impl_->weak_from_this());
+  must_agree(*world.membership(), "the strategy", impl_->options.strategy);
   impl_->set_up("at construction");
   impl_->first_synchronisation();
   impl_->prepare_buffers();
@@ -304,11 +344,12 @@ GradientSync::GradientSync(std::vector<NamedTensor> parameters, std::vector<Name
 GradientSync::~GradientSync() = default;
 void GradientSync::begin() { impl_->begin(); }
 void GradientSync::mark(std::span<at::Tensor* const> outputs) {
-  thinwire::mark(outputs, impl_->weak_from_this());
+  thinwire::mark(outputs, impl_->listener);
 }
 void GradientSync::finish() {
   if (impl_->is_open || impl_->begun) impl_->finish();
 }
+void GradientSync::end_update() { impl_->end_update(); }
 bool GradientSync::set_sync(bool on) { return std::exchange(impl_->synchronising, on); }
 bool GradientSync::sync() const { return impl_->synchronising; }
 void GradientSync::set_samples(std::int64_t samples) { impl_->state_samples(samples); }

@@ -24,13 +24,24 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
+/// Which gradients are searched for values that are not finite. The step header tells all ranks;
+/// one notice on each names ranks, parameters, step and counts.
+enum class FiniteCheck : std::uint8_t {
+  none,
+  copied,  ///< those copied into their bucket, on the way, and small ones that are kept there: free
+  all      ///< every gradient; kept ones (not set to none, or accumulated) cost a pass of reading
+};
+
 struct SyncOptions {
+  std::string strategy = "sync_sgd";  ///< spec of a strategy
   std::string grouping = "size_cap";  ///< spec of a grouping
   std::string form = "none";          ///< chain of memories and a codec
+  std::string algorithm;              ///< direct, gather, shard; empty: chosen
   std::string plan;                   ///< JSON text of a plan; empty: made from grouping and form
   bool broadcast_buffers = true;      ///< rank 0's buffers before each training forward
   std::vector<std::string> excluded;  ///< names of parameters and buffers that stay local
-  NoticeFn notice;                    ///< empty: thinwire::notice
+  FiniteCheck finite = FiniteCheck::copied;
+  NoticeFn notice;  ///< empty: thinwire::notice
   std::function<void()>
       after_first_sync;  ///< called between the first synchronisation and its check (fault tests)
 };
@@ -66,6 +77,9 @@ class GradientSync {
   void begin();
   /// The module's outputs, so that a backward through them is seen even if it reaches no parameter.
   void mark(std::span<at::Tensor* const> outputs);
+  /// After the optimizer: the strategy's exchanges of that phase. Collective where it has any
+  /// (sync_sgd has none).
+  void end_update();
   /// Ends a step whose backward no output or parameter has shown (see docs/footguns.md). Otherwise
   /// it does nothing.
   void finish();

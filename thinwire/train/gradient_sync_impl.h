@@ -4,8 +4,8 @@
 #include <optional>
 #include <set>
 
-#include "thinwire/exchange/exchanger.h"
-#include "thinwire/train/buckets.h"
+#include "thinwire/exchange/buckets.h"
+#include "thinwire/strategy/strategy.h"
 #include "thinwire/train/gradient_sync.h"
 #include "thinwire/train/hooks.h"
 
@@ -24,12 +24,13 @@ struct Trained {
   at::Tensor tensor;
   at::Tensor
       kept;  ///< .grad of a parameter this backward has not touched, while its bucket travels
-  at::Tensor late;       ///< contributions that came after its bucket had started
-  int count = 0;         ///< contributions in this backward
-  int expected = 0;      ///< contributions to wait for before its bucket may start
-  int below = 0;         ///< backwards in a row with fewer than expected
-  bool touched = false;  ///< has contributed since the last exchange
-  bool owned = false;    ///< when it last contributed, .grad alone referred to its memory
+  at::Tensor late;              ///< contributions that came after its bucket had started
+  int count = 0;                ///< contributions in this backward
+  int expected = 0;             ///< contributions to wait for before its bucket may start
+  int below = 0;                ///< backwards in a row with fewer than expected
+  bool touched = false;         ///< has contributed since the last exchange
+  bool owned = false;           ///< when it last contributed, .grad alone referred to its memory
+  std::int64_t not_finite = 0;  ///< values of this rank's gradient, as far as searched
 };
 
 struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl> {
@@ -38,22 +39,27 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
 
   // gradient_sync.cpp: what is set up once, and again after a change
   void set_up(const std::string& when);
-  Plan make_plan() const;
+  Plan make_plan();
   void check_plan_fits(const Plan& plan) const;
   void first_synchronisation();
   void broadcast_from_first(std::span<at::Tensor> tensors, std::int32_t part);
   void prepare_buffers();
   void send_buffers();
-  bool changed() const;
+  std::string change() const;
+  void meet_for_change(const std::string& what);
   bool is_excluded(const std::string& name) const;
 
   // gradient_sync_step.cpp: one step
   void begin();
+  void tell(Phase phase, std::int64_t at_step, int bucket = -1);
+  void end_update();
   void contribution(int index, const at::Tensor& added) override;
   void reached() override;
   void ended(bool nested) override;
   void open();
   void refuse_kind(const at::Tensor& grad, const Trained& one) const;
+  void put(int index, const at::Tensor& grad, bool owned);
+  void search_kept(Trained& one, const at::Tensor& grad) const;
   void keep_late(Trained& one, at::Tensor& grad);
   void start_ready();
   void start_bucket(int bucket);
@@ -62,6 +68,7 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   void exchange_rest();
   void send_header();
   void check_header() const;
+  void report_not_finite();
   void add_late();
   void hand_out();
   void report_unused();
@@ -89,8 +96,11 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   bool used(int rank, int index) const { return bit(rank, kFixedWords, index); }
   bool came_late(int rank, int index) const { return bit(rank, kFixedWords + bit_words, index); }
   bool used_anywhere(int index) const;
+  bool has_flag(int rank, std::int64_t flag) const { return (header_of(rank)[2] & flag) != 0; }
 
-  static constexpr std::size_t kFixedWords = 4;  ///< step, sequence hash, flags, samples
+  /// step, sequence hash, flags, samples; then the bits (step_header_words)
+  static constexpr std::size_t kFixedWords = 4;
+  static constexpr std::int64_t kExcused = 1, kNotFinite = 2;  ///< flags
 
   Comm& world;
   SyncOptions options;
@@ -101,32 +111,39 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   std::vector<int> position;           ///< of each trained parameter in all_parameters
   std::vector<at::ScalarType> dtypes;  ///< of all parameters, at the last set-up
   std::vector<std::vector<std::int64_t>> shapes;
+  std::vector<at::Tensor> tensors;  ///< of trained
+  std::unique_ptr<Strategy> strategy;
+  std::vector<Exchange> declarations;  ///< of the strategy
   std::unique_ptr<Exchanger> exchanger;
   std::unique_ptr<Buckets> buckets;
+  std::unique_ptr<Step> now;  ///< what the strategy sees
   std::unique_ptr<ParameterHooks> hooks;
   std::vector<int>
       missing;  ///< per bucket: parameters whose expected contributions are not all there
-  std::vector<int> exchange_of;  ///< per bucket
+  std::vector<int> exchange_of;  ///< of gradients, per bucket
   std::vector<BufferMessage> buffer_messages;
 
-  bool alone = false;  ///< one rank, nothing to exchange: no hooks, no buckets
+  bool alone = false;               ///< one rank, nothing to exchange
+  bool exchanges_gradients = true;  ///< else no hooks and no buckets
   bool synchronising = true;
-  bool learned = false;     ///< expected counts are known
-  bool is_open = false;     ///< a backward is running
-  bool begun = false;       ///< begin() was called since the last exchange
-  bool nested_end = false;  ///< a nested backward has ended in this round
-  bool excused = false;     ///< this rank takes part without a batch
+  bool learned = false;        ///< expected counts are known
+  bool is_open = false;        ///< a backward is running
+  bool begun = false;          ///< begin() was called since the last exchange
+  bool nested_end = false;     ///< a nested backward has ended in this round
+  bool excused = false;        ///< this rank takes part without a batch
+  std::int64_t listener = -1;  ///< this engine's number for mark()
   int last_backward = -1;
   int next_bucket = 0;
   std::string broken;  ///< why no further step is possible
 
   std::int64_t step = 0;
   std::uint64_t sequence = 0;
-  Slot slot;
+  int header_id = -1;  ///< the header's exchange
   std::size_t bit_words = 0, header_words = 0;
   std::vector<std::int64_t> headers;  ///< of all ranks
   Handle header_handle;
   std::set<std::uint64_t> reported;
+  std::uint64_t not_finite_on = 0;  ///< the ranks of the last step that had such values, hashed
 
   std::vector<std::int64_t> counts;  ///< samples of all ranks
   Handle counts_handle;

@@ -18,8 +18,11 @@
 #include <map>
 
 #include "thinwire/codec/torch_dtype.h"
+#include "thinwire/comm/membership.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/rng.h"
+#include "thinwire/core/text.h"
+#include "thinwire/exchange/finite.h"
 #include "thinwire/train/gradient_sync_impl.h"
 
 namespace thinwire {
@@ -27,7 +30,8 @@ namespace {
 
 constexpr int kForgetAfter =
     8;  ///< backwards with fewer contributions before a lower count is believed
-constexpr std::int32_t kCountsPart = 1, kHeaderPart = 2;
+constexpr std::int32_t kCountsPart = 1;
+constexpr std::int64_t kSmall = 4096;  ///< elements that are searched although they are not copied
 
 }  // namespace
 
@@ -51,8 +55,14 @@ void GradientSync::Impl::begin() {
           step));
   }
   if (!alone) {
-    if (changed()) {
-      set_up(fmt::format("at step {}", step));
+    if (const std::string what = change(); !what.empty()) {
+      meet_for_change(what);
+      try {
+        set_up(fmt::format("at step {}", step));
+      } catch (const std::exception& error) {
+        remember_failure(fmt::format("step {} failed before: {}", step, error.what()));
+        throw;
+      }
       counters_before = exchanger->group(0).counters();
       prepare_buffers();
     }
@@ -63,6 +73,23 @@ void GradientSync::Impl::begin() {
   }
   if (!begun) begun_s = recorder.now();
   begun = true;
+  if (synchronising) tell(Phase::step_begin, step);
+}
+
+void GradientSync::Impl::tell(Phase phase, std::int64_t at_step, int bucket) {
+  now->move_to(at_step, bucket);
+  strategy->on(phase, *now);
+}
+
+void GradientSync::Impl::end_update() {
+  if (!broken.empty()) throw CommError(broken);
+  if (step == 0) return;
+  try {
+    tell(Phase::update_end, step - 1);
+  } catch (const std::exception& error) {
+    remember_failure(fmt::format("step {} failed before: {}", step - 1, error.what()));
+    throw;
+  }
 }
 
 void GradientSync::Impl::open() {
@@ -104,12 +131,13 @@ void GradientSync::Impl::contribution(int index, const at::Tensor& added) {
     one.touched = true;
     const int bucket = buckets->bucket_of(index);
     if (bucket < next_bucket) return keep_late(one, grad);
-    // The one extra pass over a gradient's bytes; none where .grad is in its place already, or
-    // travels alone.
     if (buckets->alone(index)) {
       one.owned = owns_its_memory(grad, added);
+      search_kept(one, grad);
+    } else if (buckets->place(index).is_same(grad)) {
+      search_kept(one, grad);
     } else {
-      buckets->put(index, grad, false);
+      put(index, grad, false);
       grad = buckets->place(index);
     }
     if (!synchronising || !learned || one.count != one.expected) return;
@@ -134,7 +162,23 @@ void GradientSync::Impl::refuse_kind(const at::Tensor& grad, const Trained& one)
                     one.name));
 }
 
+/// The one extra pass over a gradient's bytes; none where .grad is in its place already, or travels
+/// alone.
+void GradientSync::Impl::put(int index, const at::Tensor& grad, bool owned) {
+  Trained& one = trained[static_cast<std::size_t>(index)];
+  const bool search = one.touched && options.finite != FiniteCheck::none;
+  if (const auto found = buckets->put(index, grad, owned, search); found >= 0)
+    one.not_finite = found;
+}
+
+void GradientSync::Impl::search_kept(Trained& one, const at::Tensor& grad) const {
+  if (options.finite == FiniteCheck::all ||
+      (options.finite == FiniteCheck::copied && grad.numel() <= kSmall))
+    one.not_finite = count_not_finite(grad);
+}
+
 void GradientSync::Impl::keep_late(Trained& one, at::Tensor& grad) {
+  if (options.finite != FiniteCheck::none) one.not_finite += count_not_finite(grad);
   if (one.late.defined())
     one.late.add_(grad);
   else
@@ -154,10 +198,11 @@ void GradientSync::Impl::start_bucket(int bucket) {
     at::Tensor& grad = one.tensor.mutable_grad();
     if (!grad.defined()) {
       one.touched = false;  // summed up earlier, and cleared by the user since
+      one.not_finite = 0;
       buckets->put_zero(i);
     } else {
       if (!one.touched) one.kept = buckets->place(i).is_same(grad) ? grad.clone() : grad;
-      buckets->put(i, grad, one.touched && one.owned);
+      put(i, grad, one.touched && one.owned);
     }
     grad.reset();
   }
@@ -167,10 +212,8 @@ void GradientSync::Impl::start_bucket(int bucket) {
     message.zero_();
   else if (own != 1)
     message.mul_(own);
-  slot.step = step;
   next_bucket = bucket + 1;
-  if (message.numel() > 0)
-    exchanger->start(exchange_of[static_cast<std::size_t>(bucket)], message, slot);
+  tell(Phase::grad_ready, step, bucket);
 }
 
 void GradientSync::Impl::ended(bool nested) {
@@ -186,10 +229,15 @@ void GradientSync::Impl::finish() {
   backward_end_s = recorder.now();
   if (!is_open) open();
   if (!synchronising) return close();
-  if (alone) return finish_alone();
+  if (!exchanges_gradients) {
+    tell(Phase::backward_end, step);
+    tell(Phase::update_begin, step);
+    return finish_alone();
+  }
   const at::NoGradGuard no_grad;
   try {
     exchange_rest();
+    report_not_finite();
     add_late();
     hand_out();
     report_unused();
@@ -242,8 +290,8 @@ void GradientSync::Impl::exchange_rest() {
     refused = std::make_exception_ptr(
         CommError(fmt::format("header of step {}: {}", step, error.what())));
   }
-  for (int b = 0; b < buckets->count(); ++b)
-    if (buckets->message(b).numel() > 0) exchanger->wait(exchange_of[static_cast<std::size_t>(b)]);
+  tell(Phase::backward_end, step);
+  tell(Phase::update_begin, step);
   if (refused) std::rethrow_exception(refused);
   try {
     header_handle.wait();
@@ -259,17 +307,18 @@ void GradientSync::Impl::send_header() {
   std::fill(mine, mine + header_words, 0);
   mine[0] = step;
   mine[1] = static_cast<std::int64_t>(sequence);
-  mine[2] = excused ? 1 : 0;
+  mine[2] = excused ? kExcused : 0;
   mine[3] = counts_stated ? counts[static_cast<std::size_t>(group.rank())] : -1;
   for (std::size_t i = 0; i < trained.size(); ++i) {
     const std::int64_t bit = std::int64_t{1} << (i % 64);
     if (trained[i].touched) mine[kFixedWords + i / 64] |= bit;
     if (trained[i].late.defined()) mine[kFixedWords + bit_words + i / 64] |= bit;
+    if (trained[i].not_finite > 0) mine[2] |= kNotFinite;
   }
   const auto words = static_cast<std::int64_t>(header_words);
-  header_handle = group.all_gather({-1, step, kHeaderPart},
-                                   {headers.data(), words * group.size(), DType::i64, -1},
-                                   {mine, words, DType::i64, -1});
+  header_handle =
+      group.all_gather({header_id, step, 0}, {headers.data(), words * group.size(), DType::i64, -1},
+                       {mine, words, DType::i64, -1});
 }
 
 void GradientSync::Impl::check_header() const {
@@ -285,6 +334,39 @@ void GradientSync::Impl::check_header() const {
           "{:016x})",
           step, rank, static_cast<std::uint64_t>(other[1]), static_cast<std::uint64_t>(first[1])));
   }
+}
+
+/// One report on every rank, again only where other ranks are concerned than in the step before.
+void GradientSync::Impl::report_not_finite() {
+  std::uint64_t ranks = 0;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (has_flag(rank, kNotFinite)) ranks = hash_bytes(&rank, sizeof rank, ranks + 1);
+  const bool same = ranks == not_finite_on;
+  not_finite_on = ranks;
+  if (ranks == 0 || same) return;
+  constexpr int kNamed = 8;
+  std::string mine;
+  int more = 0;
+  for (const Trained& one : trained) {
+    if (one.not_finite == 0) continue;
+    if (mine.size() > 0 && std::count(mine.begin(), mine.end(), '\n') >= kNamed - 1)
+      ++more;
+    else
+      mine += fmt::format("{}'{}' ({} of {} values)", mine.empty() ? "" : "\n", one.name,
+                          one.not_finite, one.tensor.numel() * (one.tensor.is_complex() ? 2 : 1));
+  }
+  if (more > 0) mine += fmt::format("\nand {} parameters more", more);
+  const auto all = world.membership()->all_gather(
+      fmt::format("gradients of step {} that are not finite", step), mine);
+  std::string text = fmt::format("step {}: gradients are not finite:", step);
+  const char* separator = " ";
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    text +=
+        fmt::format("{}on rank {} {}", separator, rank, fmt::join(split(all[rank], '\n'), ", "));
+    separator = "; ";
+  }
+  options.notice(text);
 }
 
 /// Contributions that came after their bucket had started, on any rank, are averaged on their own
@@ -330,6 +412,7 @@ void GradientSync::Impl::hand_out() {
     buckets->let_go(i);
     one.kept.reset();
     one.touched = false;
+    one.not_finite = 0;
   }
 }
 
@@ -340,7 +423,7 @@ void GradientSync::Impl::report_unused() {
   bool any = false;
   for (int i = 0; i < static_cast<int>(trained.size()); ++i)
     for (int rank = 0; rank < ranks; ++rank)
-      if (!used(rank, i) && header_of(rank)[2] == 0) {
+      if (!used(rank, i) && !has_flag(rank, kExcused)) {
         const std::int64_t where[2] = {i, rank};
         key = hash_bytes(where, sizeof where, key);
         any = true;
@@ -350,7 +433,7 @@ void GradientSync::Impl::report_unused() {
   for (int i = 0; i < static_cast<int>(trained.size()); ++i) {
     std::vector<int> without;
     for (int rank = 0; rank < ranks; ++rank)
-      if (!used(rank, i) && header_of(rank)[2] == 0) without.push_back(rank);
+      if (!used(rank, i) && !has_flag(rank, kExcused)) without.push_back(rank);
     if (!without.empty())
       by_ranks[without].push_back("'" + trained[static_cast<std::size_t>(i)].name + "'");
   }

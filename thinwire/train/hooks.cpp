@@ -58,39 +58,51 @@ class AccumulatedHook : public ag::FunctionPostHook {
   std::weak_ptr<BackwardListener> listener_;
 };
 
-struct Held : torch::CustomClassHolder {
-  explicit Held(std::weak_ptr<BackwardListener> l) : listener(std::move(l)) {}
-  std::weak_ptr<BackwardListener> listener;
+/// Listeners by number. A hook that holds no more than a number lies inside its std::function, so
+/// that marking an output allocates nothing of ours; a number is never given twice.
+class Listeners {
+ public:
+  std::int64_t add(std::weak_ptr<BackwardListener> listener) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(std::move(listener));
+    return static_cast<std::int64_t>(all_.size()) - 1;
+  }
+  std::shared_ptr<BackwardListener> find(std::int64_t number) {
+    const std::lock_guard lock(mutex_);
+    return all_[static_cast<std::size_t>(number)].lock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<BackwardListener>> all_;
 };
+
+Listeners& listeners() {
+  static auto* const all = new Listeners;  // outputs may outlive every other static
+  return *all;
+}
 
 /// Not for autograd::grad, which adds to no .grad: it names the inputs it wants, so its list of
 /// nodes is not empty.
-void tell(const std::weak_ptr<BackwardListener>& weak) {
+void tell(std::int64_t number) {
   const auto* chosen = ag::get_current_graph_task_exec_info();
   if (!chosen || !chosen->empty()) return;
-  if (const auto listener = weak.lock()) inside_backward([&] { listener->reached(); });
+  if (const auto listener = listeners().find(number)) inside_backward([&] { listener->reached(); });
 }
 
 /// Stands behind an output that has no history of its own, so that a backward through it is seen. A
 /// copy, not a view: a view made here could not be changed in place by the user.
 struct Marker : ag::Function<Marker> {
   static at::Tensor forward(ag::AutogradContext* context, const at::Tensor& output,
-                            const at::Tensor&, const c10::IValue& held) {
-    context->saved_data["held"] = held;
+                            const at::Tensor&, std::int64_t listener) {
+    context->saved_data["listener"] = listener;
     return output.clone();
   }
   static ag::variable_list backward(ag::AutogradContext* context, const ag::variable_list& grads) {
-    const auto held = context->saved_data["held"].toCapsule();
-    tell(static_cast<Held*>(held.get())->listener);
+    tell(context->saved_data["listener"].toInt());
     return {grads[0], at::Tensor(), at::Tensor()};
   }
 };
-
-void replace_by_marker(at::Tensor& output, const std::weak_ptr<BackwardListener>& listener) {
-  const at::Tensor needs_grad = at::empty({0}).requires_grad_();
-  output = Marker::apply(output, needs_grad,
-                         c10::IValue::make_capsule(c10::make_intrusive<Held>(listener)));
-}
 
 /// What `tensor` is a view of; null where it is none.
 const at::Tensor* base_of(const at::Tensor& tensor) {
@@ -166,7 +178,11 @@ void call_at_end(BackwardListener& listener) {
   });
 }
 
-void mark(std::span<at::Tensor* const> outputs, const std::weak_ptr<BackwardListener>& listener) {
+std::int64_t number_of(const std::weak_ptr<BackwardListener>& listener) {
+  return listeners().add(listener);
+}
+
+void mark(std::span<at::Tensor* const> outputs, std::int64_t listener) {
   at::Tensor* without_history = nullptr;
   bool marked = false;
   for (at::Tensor* output : outputs) {
@@ -178,7 +194,8 @@ void mark(std::span<at::Tensor* const> outputs, const std::weak_ptr<BackwardList
       without_history = output;
     }
   }
-  if (!marked && without_history) replace_by_marker(*without_history, listener);
+  if (!marked && without_history)
+    *without_history = Marker::apply(*without_history, at::empty({0}).requires_grad_(), listener);
 }
 
 }  // namespace thinwire

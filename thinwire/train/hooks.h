@@ -53,9 +53,12 @@ int backward_id();
 /// Inside a backward: `listener.ended` is called when it ends. The listener outlives the backward.
 void call_at_end(BackwardListener& listener);
 
+/// The number of a listener in mark(), once for its life.
+std::int64_t number_of(const std::weak_ptr<BackwardListener>& listener);
+
 /// Makes the backward through any of `outputs` known to the listener even where it reaches no
 /// parameter. Outputs are marked in place; only where none of them needs a gradient, the first that
 /// can is replaced by an alias that does.
-void mark(std::span<at::Tensor* const> outputs, const std::weak_ptr<BackwardListener>& listener);
+void mark(std::span<at::Tensor* const> outputs, std::int64_t listener);
 
 }  // namespace thinwire

@@ -12,6 +12,7 @@
 
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
+#include "thinwire/strategy/strategy.h"
 #include "thinwire/train/gradient_sync.h"
 
 namespace thinwire {
@@ -45,7 +46,10 @@ LossFn cross_entropy(double label_smoothing) {
 struct Trainer::Engine {
   Engine(const Network& model, Comm& world, const TrainerOptions& options)
       : sync(tensors(model.named_parameters()), tensors(model.named_buffers()), world,
-             {.grouping = options.grouping, .form = options.form}) {}
+             {.strategy = options.strategy,
+              .grouping = options.grouping,
+              .form = options.form,
+              .algorithm = options.algorithm}) {}
 
   static std::vector<NamedTensor> tensors(
       const torch::OrderedDict<std::string, at::Tensor>& named) {
@@ -64,6 +68,9 @@ Trainer::Trainer(std::shared_ptr<Network> model, const Spec& optimizer, LossFn l
       options_(options),
       team_(std::make_unique<Team>(world)) {
   optimizer_ = std::make_unique<NamedOptimizer>(optimizer, parameters());
+  // One rank has no engine, and refuses what no engine would take all the same.
+  make_strategy(options.strategy);
+  if (const auto why = algorithm_fault(options.algorithm); !why.empty()) throw ConfigError(why);
   if (team_->size() > 1) engine_ = std::make_unique<Engine>(*model_, *world, options);
 }
 Trainer::~Trainer() = default;
@@ -116,6 +123,7 @@ StepReport Trainer::step(const StepInput& input, double learning_rate, int stop_
   if (engine_) report.exposed_s = engine_->sync.last_step().exposed_s;
   if (options_.clip_norm > 0) clip_gradients(parameters(), options_.clip_norm);
   optimizer_->step();
+  if (engine_) engine_->sync.end_update();
   const auto waiting = Clock::now();
   statistic.wait();
   report.exposed_s += since(waiting);

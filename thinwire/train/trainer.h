@@ -24,7 +24,7 @@ LossFn cross_entropy(double label_smoothing);
 struct TrainerOptions {
   double clip_norm = 0;       ///< 0: none
   bool count_correct = true;  ///< outputs are logits and targets are classes
-  std::string grouping = "size_cap{bytes=4MiB}", form = "none", algorithm;
+  std::string strategy = "sync_sgd", grouping = "size_cap{bytes=4MiB}", form = "none", algorithm;
   std::uint64_t seed = 0;
 };
 

@@ -38,7 +38,8 @@ class Buckets {
   }
   /// Brings a gradient to its place: one copy, or none where it is there already, or where it
   /// travels alone and `owned` says that nothing else refers to its memory.
-  void put(int parameter, const at::Tensor& grad, bool owned);
+  /// Returns, of a copy, how many of its values are not finite if `search` (else 0); -1: no copy.
+  std::int64_t put(int parameter, const at::Tensor& grad, bool owned, bool search = false);
   void put_zero(int parameter);
   /// The step is over; memory of a gradient that travels alone belongs to its .grad only.
   void let_go(int parameter) { own_[static_cast<std::size_t>(parameter)].reset(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "thinwire/train/buckets.h"
+#include "thinwire/exchange/buckets.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/as_strided.h>
@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "thinwire/core/error.h"
+#include "thinwire/exchange/finite.h"
 
 namespace thinwire {
 namespace {
@@ -78,19 +79,21 @@ at::Tensor& Buckets::message(int bucket) {
                            : own_[static_cast<std::size_t>(parameters_of(bucket).front())];
 }
 
-void Buckets::put(int parameter, const at::Tensor& grad, bool owned) {
+std::int64_t Buckets::put(int parameter, const at::Tensor& grad, bool owned, bool search) {
   const auto i = static_cast<std::size_t>(parameter);
-  if (slots_[i].defined()) {
-    if (!slots_[i].is_same(grad)) slots_[i].copy_(grad);
-    return;
+  at::Tensor& place = slots_[i].defined() ? slots_[i] : own_[i];
+  if (place.is_same(grad)) return -1;
+  if (!slots_[i].defined()) {
+    const Layout& layout = layouts_[i];
+    if (owned && grad.strides() == layout.strides) {
+      place = grad;
+      return -1;
+    }
+    place = at::empty_strided(layout.sizes, layout.strides, layout.options);
   }
-  const Layout& layout = layouts_[i];
-  if (owned && grad.strides() == layout.strides) {
-    own_[i] = grad;
-    return;
-  }
-  own_[i] = at::empty_strided(layout.sizes, layout.strides, layout.options);
-  own_[i].copy_(grad);
+  if (search) return copy_counting_not_finite(place, grad);
+  place.copy_(grad);
+  return 0;
 }
 
 void Buckets::put_zero(int parameter) {

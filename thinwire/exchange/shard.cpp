@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// shard: rank r owns the r-th part of the elements. Everybody sends each owner its part
+// (all_to_all), the owner reduces the payloads in rank order, and sends the sum to everybody. The
+// second message leaves when the exchange is waited for, so that all ranks start it at the same
+// place of their order. Bytes a rank sends: 2 P (n-1)/n with equal parts.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
+
+#include "thinwire/exchange/call.h"
+
+namespace thinwire {
+namespace {
+
+/// The first element of rank's part.
+std::int64_t begin_of(std::int64_t elements, int rank, int ranks) {
+  return elements * rank / ranks;
+}
+
+Tensor part_of(const Tensor& flat, int rank, int ranks) {
+  const std::int64_t begin = begin_of(flat.numel(), rank, ranks);
+  return flat.narrow(0, begin, begin_of(flat.numel(), rank + 1, ranks) - begin);
+}
+
+std::string prepare(Call& call) {
+  if (!call.codec->traits().fixed_size)
+    return "payloads whose size depends on their values are not built in";
+  if (!call.group) return {};
+  std::int64_t elements = 0;
+  for (const TensorDesc& desc : call.descs) elements += thinwire::elements(desc);
+  const int ranks = call.group->size();
+  for (int rank = 0; rank < ranks; ++rank)
+    call.shard_codecs.push_back(
+        make_codec(*call.exchange,
+                   {{fmt::format("part {} of {}", rank, ranks),
+                     call.descs.empty() ? DType::f32 : call.descs[0].dtype,
+                     {begin_of(elements, rank + 1, ranks) - begin_of(elements, rank, ranks)}}}));
+  return {};
+}
+
+std::vector<std::int64_t> part_sizes(const Call& call, std::size_t part) {
+  std::vector<std::int64_t> sizes;
+  for (const Payload& payload : call.own) sizes.push_back(payload.parts[part].numel());
+  return sizes;
+}
+
+/// A flat tensor with the p-th parts of these payloads behind each other.
+Tensor joined(const std::vector<Payload>& payloads, std::size_t part) {
+  std::vector<Tensor> pieces;
+  for (const Payload& payload : payloads) pieces.push_back(payload.parts[part].reshape({-1}));
+  return at::cat(pieces);
+}
+
+void start(Call& call) {
+  open_call(call);
+  const int ranks = call.group->size(), own = call.group->rank();
+  const Tensor flat = call.data.view({-1});
+  call.own.clear();
+  call.arrived.clear();
+  call.handles.clear();
+  for (int rank = 0; rank < ranks; ++rank)
+    call.own.push_back(call.shard_codecs[static_cast<std::size_t>(rank)]->encode(
+        part_of(flat, rank, ranks), call.slot));
+  if (!call.memories.empty()) {
+    Tensor value = at::empty_like(call.data);
+    for (int rank = 0; rank < ranks; ++rank) {
+      Tensor part = part_of(value.view({-1}), rank, ranks);
+      call.shard_codecs[static_cast<std::size_t>(rank)]->decode(
+          call.own[static_cast<std::size_t>(rank)], part, Write::set);
+      part_of(value.view({-1}), rank, ranks).copy_(part);
+    }
+    tell_sent(call, value);
+  }
+  for (std::size_t p = 0; p < call.own[0].parts.size(); ++p) {
+    const auto sizes = part_sizes(call, p);
+    const std::int64_t mine = sizes[static_cast<std::size_t>(own)];
+    // Kept in `arrived` beside what arrives: both live until the message is there.
+    call.arrived.push_back(joined(call.own, p));
+    call.arrived.push_back(at::empty({mine * ranks}, call.arrived.back().options()));
+    const std::vector<std::int64_t> out_counts(static_cast<std::size_t>(ranks), mine);
+    call.handles.push_back(
+        call.group->all_to_all(call.next_message(), buffer_of(call.arrived[2 * p + 1]),
+                               buffer_of(call.arrived[2 * p]), out_counts, sizes));
+  }
+}
+
+/// This rank's part of the sum as a payload. A form that is the input itself divides here, before
+/// it is rounded; any other is divided by everybody after decoding.
+Payload reduced(Call& call) {
+  const auto own = static_cast<std::size_t>(call.group->rank());
+  const int ranks = call.group->size();
+  Codec& codec = *call.shard_codecs[own];
+  std::vector<Payload> all(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    for (std::size_t p = 0; p < call.own[own].parts.size(); ++p) {
+      const Tensor& shape = call.own[own].parts[p];
+      all[static_cast<std::size_t>(rank)].parts.push_back(
+          call.arrived[2 * p + 1]
+              .narrow(0, rank * shape.numel(), shape.numel())
+              .view(shape.sizes()));
+    }
+  if (!codec.traits().identity) return codec.reduce(all, call.slot);
+  const Tensor& like = all[0].parts[0];
+  Tensor sum = at::empty_like(like, like.options().dtype(sum_type(like.scalar_type())));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    codec.decode(all[rank], sum, rank == 0 ? Write::set : Write::add);
+  if (call.exchange->combine == Combine::mean) sum.div_(ranks);
+  return {.parts = {sum.to(like.scalar_type())}};
+}
+
+void finish(Call& call) {
+  for (Handle& handle : call.handles) handle.wait();
+  const int ranks = call.group->size();
+  const Payload merged = reduced(call);
+  std::vector<Tensor> sent, sums;
+  std::vector<Handle> handles;
+  for (std::size_t p = 0; p < merged.parts.size(); ++p) {
+    const auto sizes = part_sizes(call, p);
+    std::int64_t total = 0;
+    for (const std::int64_t size : sizes) total += size;
+    const Tensor flat = merged.parts[p].reshape({-1});
+    sent.push_back(at::cat(std::vector<Tensor>(static_cast<std::size_t>(ranks), flat)));
+    sums.push_back(at::empty({total}, flat.options()));
+    const std::vector<std::int64_t> in_counts(static_cast<std::size_t>(ranks), flat.numel());
+    handles.push_back(call.group->all_to_all(call.next_message(), buffer_of(sums[p]),
+                                             buffer_of(sent[p]), sizes, in_counts));
+  }
+  for (Handle& handle : handles) handle.wait();
+  Tensor value = at::empty_like(call.data);
+  std::vector<std::int64_t> at(sums.size(), 0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    Payload payload;
+    for (std::size_t p = 0; p < sums.size(); ++p) {
+      const Tensor& shape = call.own[r].parts[p];
+      payload.parts.push_back(sums[p].narrow(0, at[p], shape.numel()).view(shape.sizes()));
+      at[p] += shape.numel();
+    }
+    Codec& codec = *call.shard_codecs[r];
+    codec.commit(payload);
+    Tensor part = part_of(value.view({-1}), rank, ranks);
+    codec.decode(payload, part, Write::set);
+    part_of(value.view({-1}), rank, ranks).copy_(part);
+  }
+  if (call.exchange->combine == Combine::mean && !call.codec->traits().identity) value.div_(ranks);
+  close_call(call, value);
+}
+
+}  // namespace
+
+const Algorithm kShard{"shard", prepare, start, finish,
+                       [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
+
+}  // namespace thinwire

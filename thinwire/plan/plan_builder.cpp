@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thinwire/plan/plan_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "thinwire/core/error.h"
+
+namespace thinwire {
+namespace {
+
+bool same_purpose(const Exchange& a, const Exchange& b) {
+  return a.what == b.what && a.pattern == b.pattern && a.start == b.start;
+}
+
+std::string words(const Exchange& e) {
+  return fmt::format("{} of {}s at {}", to_string(e.pattern), to_string(e.what),
+                     to_string(e.start.phase));
+}
+
+Bytes dense_bytes(const Bucket& bucket, const std::vector<TensorDesc>& tensors) {
+  Bytes bytes = 0;
+  for (const Slice& slice : bucket.slices)
+    bytes += (slice.end - slice.begin) *
+             dtype_bytes(tensors.at(static_cast<std::size_t>(slice.tensor)).dtype);
+  return bytes;
+}
+
+}  // namespace
+
+PlanBuilder::PlanBuilder(PlanInputs inputs) : inputs_(std::move(inputs)) {}
+
+int PlanBuilder::add(Role what, Pattern pattern, Combine combine, const When& start,
+                     const When& need) {
+  Exchange one{.what = what,
+               .pattern = pattern,
+               .combine = combine,
+               .form = inputs_.form,
+               .start = start,
+               .need = need,
+               .algorithm = inputs_.algorithm};
+  for (const Exchange& other : declared_)
+    if (same_purpose(one, other))
+      throw ConfigError(fmt::format("the strategy declares the {} twice", words(one)));
+  declared_.push_back(std::move(one));
+  return static_cast<int>(declared_.size()) - 1;
+}
+
+Plan PlanBuilder::plan() const {
+  Plan plan{.tensors = inputs_.tensors, .grouping = inputs_.grouping};
+  Group all{.ranks = std::vector<Rank>(static_cast<std::size_t>(inputs_.ranks))};
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  plan.groups.push_back(std::move(all));
+  const bool dense =
+      inputs_.form.empty() || (inputs_.form.size() == 1 && inputs_.form[0].name == "none");
+  for (const Exchange& declared : declared_)
+    for (std::size_t bucket = 0; bucket < plan.grouping.size(); ++bucket) {
+      Exchange exchange = declared;
+      exchange.id = static_cast<int>(plan.exchanges.size());
+      exchange.bucket = static_cast<int>(bucket);
+      if (dense) exchange.payload = dense_bytes(plan.grouping[bucket], plan.tensors);
+      plan.exchanges.push_back(std::move(exchange));
+    }
+  add_step_header(plan);
+  return plan;
+}
+
+int declare_gradient_mean(PlanBuilder& plan) {
+  return plan.add(Role::gradient, Pattern::all_reduce, Combine::mean, {.phase = Phase::grad_ready},
+                  {.phase = Phase::update_begin});
+}
+
+std::vector<int> exchanges_of(const Plan& plan, const Exchange& declared) {
+  std::vector<int> ids(plan.grouping.size(), -1), times(plan.grouping.size(), 0);
+  for (const Exchange& exchange : plan.exchanges) {
+    if (exchange.bucket < 0 || !same_purpose(exchange, declared)) continue;
+    const auto bucket = static_cast<std::size_t>(exchange.bucket);
+    ids[bucket] = exchange.id;
+    ++times[bucket];
+  }
+  for (std::size_t bucket = 0; bucket < ids.size(); ++bucket)
+    if (times[bucket] != 1)
+      throw ConfigError(
+          fmt::format("the plan has {} exchanges for the {} of bucket {}; the "
+                      "strategy needs one",
+                      times[bucket], words(declared), bucket));
+  return ids;
+}
+
+std::size_t step_header_words(std::size_t tensors) { return 4 + 2 * ((tensors + 63) / 64); }
+
+int step_header(const Plan& plan) {
+  for (const Exchange& exchange : plan.exchanges)
+    if (exchange.what == Role::statistic && exchange.pattern == Pattern::all_gather &&
+        exchange.bucket == -1)
+      return exchange.id;
+  return -1;
+}
+
+void add_step_header(Plan& plan) {
+  const auto moves_gradients = [](const Exchange& e) { return e.what == Role::gradient; };
+  if (step_header(plan) >= 0 ||
+      std::none_of(plan.exchanges.begin(), plan.exchanges.end(), moves_gradients))
+    return;
+  plan.exchanges.push_back(
+      {.id = static_cast<int>(plan.exchanges.size()),
+       .what = Role::statistic,
+       .bucket = -1,
+       .pattern = Pattern::all_gather,
+       .combine = Combine::concat,
+       .start = {.phase = Phase::backward_end},
+       .need = {.phase = Phase::update_begin},
+       .payload = 8 * static_cast<Bytes>(step_header_words(plan.tensors.size()))});
+}
+
+}  // namespace thinwire
