@@ -2,8 +2,11 @@
 """thinwire train and thinwire eval, run as programs."""
 import json
 import os
+import pty
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -50,22 +53,72 @@ def test_default_configuration_is_the_documented_one():
     assert run("train", "--dry-run").stdout == golden
 
 
-@pytest.mark.parametrize("words, text", [
-    (["epoch=1"], "epochs"),
-    (["model=resnet{depth=19}"], "depth"),
-    (["model=cnm"], "cnn"),
-    (["optimizer=sdg"], "sgd"),
-    (["schedule=cosin"], "cosine"),
-    (["data=mist"], "data set"),
-    (["nowhere.toml"], "nowhere.toml"),
-    (["--resume", "/nowhere"], "/nowhere"),
-    (["--frobnicate"], "--frobnicate"),
-    (["grouping=wfpb", "--ranks", "2", "--comm", "local"], "wfbp"),
-])
-def test_usage_errors_end_with_2(tmp_path, words, text):
+WRONG = [  # words, and what the sentence says
+    (["epoch=1"], "epochs"), (["=5"], "unknown option ''"), (["epochs"], "key=value"),
+    (["epochs=x"], "a number was expected, got 'x'"), (["epochs=-1"], "epochs: must be in"),
+    (["epochs=1.5"], "whole number"), (["epochs="], "got ''"), (["batch_size=0"], "batch_size: must be in [1,"),
+    (["seed=-1"], "seed"), (["samples=1e30"], "samples"), (["learning_rate=nan"], "learning_rate"),
+    (["label_smoothing=1"], "label_smoothing"), (["log_every=0"], "log_every"), (["timeout_s=0"], "timeout_s"),
+    (["threads=-1"], "threads"), (["report=maybe"], "true or false"), (["pin=x"], "pin"), (["augment=x"], "crop_flip"),
+    (["name=a/b"], "runs= sets the folder"), (["ranks=0"], "ranks: must be in [1, 4096], got 0"),
+    (["--ranks", "0"], "ranks: must be in [1, 4096], got 0"), (["--ranks", "-3"], "got -3"),
+    (["--ranks", "two"], "--ranks"), (["--rank", "1"], "--join"),
+    (["--join", "127.0.0.1:1", "--rank", "0"], "at least 2"),
+    (["--join", "127.0.0.1:1", "--ranks", "2"], "--rank: is needed"),
+    (["--join", "127.0.0.1:1", "--ranks", "2", "--rank", "2"], "[0, 1], got 2"),
+    (["--join", "nonsense", "--ranks", "2", "--rank", "0"], "HOST:PORT"),
+    (["--join", "127.0.0.1:99999", "--ranks", "2", "--rank", "0"], "1..65535"),
+    (["--frobnicate"], "--frobnicate"), (["nowhere.toml"], "nowhere.toml"), (["--resume", "/nowhere"], "/nowhere"),
+    (["model=resnet{depth=19}"], "depth"), (["model=cnm"], "did you mean 'cnn'"), (["model="], "expected a name"),
+    (["model=cnn{"], "at character 5"), (["model=cnn{width=0}"], "width"), (["model=cnn{wdth=2}"], "'wdth'"),
+    (["model=char_transformer"], "takes text"), (["model=net.py:Net"], "python -m thinwire"),
+    (["model=python{file=a.py}"], "python -m thinwire"),
+    (["optimizer=sdg"], "sgd"), (["optimizer=sgd{momentum=x}"], "momentum"), (["schedule=cosin"], "cosine"),
+    (["schedule=step{every=0}"], "every"), (["data=mist"], "data set"), (["data=idx"], "images="),
+    (["data=synthetic{shape=foo}"], "shape"), (["data=synthetic{train=0}"], "train"),
+    (["data=cifar10{folder=/nowhere}"], "/nowhere"), (["data=text{path=/nowhere}"], "/nowhere"),
+    (["data=fashion_mnist{folder=/nowhere}"], "/nowhere"),
+    (["grouping=wfpb"], "wfbp"), (["grouping=size_cap{bytes=x}"], "bytes"), (["form=nonne"], "none"),
+    (["plan=nowhere.json"], "nowhere.json"), (["comm=nonsense", "--ranks", "2"], "transport"),
+    (["comm=throttel|tcp", "--ranks", "2"], "throttle"), (["comm=none", "--ranks", "2"], "one rank"),
+    (["comm=tcp{foo=1}", "--ranks", "2"], "'foo'"), (["interface=eth99", "--ranks", "2"], "eth99"),
+    (["runs=/dev/null"], "/dev/null"),
+]
+
+
+@pytest.mark.parametrize("words, text", WRONG, ids=[" ".join(words) for words, _ in WRONG])
+def test_a_wrong_word_is_one_sentence_and_code_2(tmp_path, words, text):
     done = run("train", *SMALL, f"runs={tmp_path}", *words, code=2)
-    assert text in done.stderr
-    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert text in done.stderr and len(lines) == 1 and lines[0].startswith("thinwire: "), done.stderr
+    assert not done.stdout and not list(tmp_path.iterdir())
+
+
+def test_a_malformed_file_is_one_sentence_and_code_2(tmp_path):
+    bad = tmp_path / "bad"
+    bad.write_bytes(b"junk")
+    (tmp_path / "bad.toml").write_text("epochs = [1]")
+    for words, text in (([f"data=idx{{images={bad},labels={bad}}}"], "no IDX file"),
+                        ([f"data=text{{path={bad}}}", "model=char_transformer"], "too few"),
+                        ([str(tmp_path / "bad.toml")], "line 1, epochs"),
+                        ([f"plan={bad}", "--ranks", "2"], "not valid JSON")):
+        done = run("train", *words[:1], *SMALL[1:], f"runs={tmp_path}/runs", *words, code=2)
+        assert text in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    done = run("eval", str(bad), SMALL[0], SMALL[1], code=2)
+    assert "bad" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_what_a_launcher_started_is_not_contradicted(tmp_path):
+    env = {**os.environ, "THINWIRE_RANK": "0", "THINWIRE_SIZE": "3", "THINWIRE_ADDRESS": "127.0.0.1:1"}
+    done = run("train", *SMALL, f"runs={tmp_path}", "--ranks", "2", code=2, env=env)
+    assert "has started 3" in done.stderr
+
+
+def test_a_store_that_is_not_there_is_waited_for_no_longer_than_asked(tmp_path):
+    env = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    begin = time.monotonic()
+    run("train", *SMALL, f"runs={tmp_path}", "timeout_s=2", code=1, env=env)
+    assert time.monotonic() - begin < 60
 
 
 def options():
@@ -80,13 +133,15 @@ def test_kf58_every_documented_option_runs(tmp_path):
         words = [example.replace("\\|", "|")]
         if key == "model":
             words += ["data=synthetic{shape=3x32x32,train=8,test=4}"]
-        if key == "grouping" or key == "algorithm":
+        if key == "grouping":
             words += ["--ranks", "2", "--comm", "local"]
+        if key == "plan":
+            words += ["--ranks", "2", "model=mlp{sizes=784-256-10}"]
         if key == "comm":
             words += ["--ranks", "2"]
         if key == "ranks":
             words += ["--comm", "local"]
-        run("train", *SMALL, "steps=1", f"runs={tmp_path}", *words)
+        run("train", *SMALL, "steps=1", f"runs={tmp_path}", *words, cwd=os.environ["TW_SOURCE"])
         wrong = key[:len(key) // 2] + key[len(key) // 2 + 1:]
         if len(key) >= 4:
             done = run("train", f"{wrong}=1", code=2)
@@ -124,13 +179,18 @@ def test_checkpoint_opens_in_python(tmp_path):
     # What Python writes is read back.
     safetensors_torch.save_file(state, path / "model.safetensors")
     run("eval", str(path))
+    # The tensors alone are a checkpoint too, of a model that is named.
+    alone = tmp_path / "alone.safetensors"
+    safetensors_torch.save_file(state, alone)
+    seen = last_object(run("eval", str(alone), SMALL[0], SMALL[1], "--json"))
+    assert seen["test_accuracy"] == out["test_accuracy"] and seen["step"] is None
 
 
 def test_damaged_checkpoint_is_named(tmp_path):
     out = last_object(train(tmp_path))
     path = Path(out["run"]) / "checkpoints" / "last" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-5])
-    done = run("eval", out["run"], code=1)
+    done = run("eval", out["run"], code=2)
     assert "model.safetensors" in done.stderr
 
 
@@ -141,6 +201,67 @@ def test_two_ranks_over_tcp(tmp_path):
     assert two["test_loss"] == pytest.approx(one["test_loss"], rel=1e-3)
     logs = sorted(p.name for p in Path(two["run"]).glob("log.rank*.txt"))
     assert logs == ["log.rank0.txt", "log.rank1.txt"]
+    events = json.loads((Path(two["run"]) / "trace.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1}
+    assert any("exchange" in event["name"] for event in events)
+    assert json.loads((Path(two["run"]) / "run.json").read_text())["command"][0] == TOOL
+
+
+def test_two_ranks_as_threads_count_their_bytes(tmp_path):
+    out = last_object(train(tmp_path, "--ranks", "2", "--comm", "local"))
+    assert out["wire_bytes_per_step"] > 4 * 1762  # the parameters, once
+
+
+def test_two_machines_join_without_a_launcher(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [TOOL, "train", *SMALL, f"runs={tmp_path}", "--json", "--join", f"127.0.0.1:{port}", "--ranks", "2", "--rank"]
+    started = [subprocess.Popen([*words, rank], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+               for rank in "01"]
+    printed = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [0, 0], printed
+    assert json.loads(printed[0][0].splitlines()[-1])["steps"] == 6 and not printed[1][0]
+
+
+def test_mpirun_is_found(tmp_path):
+    mpirun = shutil.which("mpirun")
+    if not mpirun:
+        pytest.skip("mpirun is not installed")
+    command = [mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", TOOL, "train", *SMALL, f"runs={tmp_path}",
+               "--json"]
+    for comm in ("tcp", "mpi"):
+        if comm == "mpi" and "mpi" not in json.loads(run("doctor", "--json").stdout)["transports"]:
+            continue
+        done = subprocess.run([*command, "--comm", comm], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert last_object(done)["wire_bytes_per_step"] > 0
+
+
+def test_a_plan_by_hand_is_run(tmp_path):
+    plan = Path(os.environ["TW_SOURCE"]) / "examples/plan/two_buckets.json"
+    done = run("train", "data=synthetic{train=96,test=40}", "model=mlp{sizes=784-256-10}", "epochs=1", "pin=none",
+               f"runs={tmp_path}", "report=false", "--ranks", "2", f"plan={plan}")
+    assert "2 messages" in done.stdout
+    done = run("train", *SMALL, f"runs={tmp_path}", "--ranks", "2", f"plan={plan}", code=2)
+    assert "plan" in done.stderr
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path):
+    words = [TOOL, "train", *SMALL, f"runs={tmp_path}", "epochs=40"]
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(words, stdout=follower, stderr=subprocess.PIPE)
+    os.close(follower)
+    seen = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            seen += chunk
+    except OSError:  # the other end is closed
+        pass
+    assert process.wait(timeout=60) == 0
+    assert b"\r" in seen and b"img/s" in seen.replace(b"images/s", b"img/s") and b"loss" in seen
+    plain = run(*words[1:]).stdout
+    assert "\r" not in plain and "\x1b" not in plain and "test accuracy" in plain
 
 
 def processes_of(marker):
@@ -163,6 +284,20 @@ def start_long(tmp_path, *words):
         assert process.poll() is None and time.time() < end, process.stderr.read()
         time.sleep(0.02)
     return process
+
+
+def test_sigterm_saves_and_leaves(tmp_path):
+    process = start_long(tmp_path, "--ranks", "2")
+    process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=30)
+    assert process.returncode == 143, out + errors
+    folder = next(tmp_path.iterdir())
+    assert (folder / "checkpoints" / "last" / "state.json").is_file()
+    assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
+    # On another number of ranks it says what changes.
+    step = json.loads((folder / "checkpoints" / "last" / "state.json").read_text())["step"]
+    done = run("train", "--resume", str(folder), f"steps={step + 1}", "--ranks", "1")
+    assert "2 ranks before, 1 now" in done.stdout
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

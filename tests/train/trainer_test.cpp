@@ -17,6 +17,7 @@
 #include "tests/support/watchdog.h"
 #include "thinwire/train/checkpoint.h"
 #include "thinwire/train/job.h"
+#include "thinwire/train/torch_build.h"
 
 namespace thinwire {
 namespace {

@@ -16,7 +16,7 @@
 namespace thinwire::cli {
 
 #ifndef TW_HAS_TORCH
-Json torch_versions() { return Json::object(); }
+Json torch_part() { return Json::object(); }
 #endif
 
 namespace {
@@ -32,7 +32,7 @@ struct Options {
 
 Json diagnosis() {
   Json build = build_versions();
-  build.update(torch_versions());
+  build.update(torch_part());
   return {{"build", std::move(build)},
           {"transports", transports().names()},
           {"machine", machine()},
@@ -123,6 +123,8 @@ void print_links(const Json& links, double asked) {
 }
 
 int run(const Options& options) {
+  if (!(options.timeout_s > 0))
+    throw ConfigError(fmt::format("doctor: --timeout must be above 0, got {}", options.timeout_s));
   const double asked = options.rate.empty() ? 0 : parse_rate(options.rate);
   Json found = diagnosis();
   bool reached = true;

@@ -19,7 +19,7 @@ Json tcp_settings();
 /// {"cores", "cores_allowed": [...], "memory_bytes", "memory_available_bytes", "load_1min"}.
 Json machine();
 /// {"torch", "blas", "threads", ...} of the torch in this build; empty without one.
-Json torch_versions();
+Json torch_part();
 
 /// Measures the links between rank 0 and each other rank, one after the other, in both directions.
 /// Collective over tcp. On rank 0: [{"from", "to", "bytes_per_s", "round_trip_s"}]; empty on the

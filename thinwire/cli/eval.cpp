@@ -7,6 +7,7 @@
 #include "thinwire/cli/ranks.h"
 #include "thinwire/cli/verbs.h"
 #include "thinwire/train/job.h"
+#include "thinwire/train/python_model.h"
 
 namespace thinwire::cli {
 namespace {
@@ -15,8 +16,6 @@ struct Options {
   std::string checkpoint;
   std::vector<std::string> words;
   RankOptions ranks;
-  std::int64_t rank_count = 1;
-  std::string comm;
   bool json = false;
 };
 
@@ -24,25 +23,27 @@ int run(const Options& options) {
   TrainConfig config = config_of_checkpoint(options.checkpoint);
   config.comm = "tcp";
   for (const auto& word : options.words) set_option(config, word);
-  config.ranks = options.rank_count;
-  if (!options.comm.empty()) config.comm = options.comm;
+  config.model = model_spec(config.model);
+  config.ranks = 1;
+  apply(options.ranks, config);
   validate(config);
-  return on_ranks(config, options.ranks, own_command(), [&](Comm* comm) {
+  check_names(config);
+  return on_ranks(config, options.ranks, [&](Comm* comm) {
     const EvalOutcome outcome = run_evaluation(options.checkpoint, config, comm);
     if (comm && comm->rank() != 0) return kOk;
     if (options.json)
       fmt::print("{}\n", Json{{"test_accuracy", outcome.accuracy},
                               {"test_loss", outcome.loss},
                               {"samples", outcome.samples},
-                              {"step", outcome.step},
+                              {"step", outcome.step < 0 ? Json() : Json(outcome.step)},
                               {"model", outcome.model},
                               {"data", outcome.data},
                               {"checkpoint", outcome.checkpoint}}
                              .dump());
     else
-      fmt::print("{} at step {} on {}: test accuracy {:.2f} %, test loss {:.4f}, {} samples\n",
-                 outcome.model, outcome.step, outcome.data, 100 * outcome.accuracy, outcome.loss,
-                 outcome.samples);
+      fmt::print("{}{} on {}: test accuracy {:.2f} %, test loss {:.4f}, {} samples\n",
+                 outcome.model, outcome.step < 0 ? "" : fmt::format(" at step {}", outcome.step),
+                 outcome.data, 100 * outcome.accuracy, outcome.loss, outcome.samples);
     return kOk;
   });
 }
@@ -54,14 +55,12 @@ void add_eval(CLI::App& app, Chosen& chosen) {
   CLI::App* verb =
       add_verb(app, chosen, "eval", "Test accuracy of a checkpoint",
                "thinwire eval runs/2026-01-31-cnn", [options] { return run(*options); });
-  verb->add_option("checkpoint", options->checkpoint,
-                   "A run folder (its best) or a checkpoint folder")
+  verb->add_option(
+          "checkpoint", options->checkpoint,
+          "A run folder (its best), a checkpoint folder, or a .safetensors file with model=")
       ->required();
-  verb->add_option("config", options->words, "key=value, for example data=idx{...}");
-  verb->add_option("--ranks", options->rank_count, "Ranks that share the test set");
-  verb->add_option("--comm", options->comm, "Transport");
-  verb->add_option("--join", options->ranks.join, "HOST:PORT where rank 0 listens");
-  verb->add_option("--rank", options->ranks.rank, "This process' rank, with --join");
+  verb->add_option("config", options->words, "key=value, for example model=cnn or data=idx{...}");
+  add_rank_options(*verb, options->ranks);
   verb->add_flag("--json", options->json, "One JSON object");
 }
 

@@ -4,19 +4,16 @@
 #include <fmt/format.h>
 
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
+#include "thinwire/cli/tool.h"
 #include "thinwire/comm/c10d.h"
 #include "thinwire/comm/membership.h"
 #include "thinwire/core/error.h"
-#include "thinwire/core/notice.h"
 #include "thinwire/core/spec.h"
-#include "thinwire/core/text.h"
 #include "thinwire/train/context.h"
-#include "thinwire/train/job.h"
 #include "thinwire/train/launch.h"
+#include "thinwire/train/torch_build.h"
 
 namespace thinwire::cli {
 namespace {
@@ -81,22 +78,48 @@ int as_member(const TrainConfig& config, JoinOptions join, const std::function<i
 
 }  // namespace
 
-int on_ranks(TrainConfig& config, const RankOptions& options,
-             const std::vector<std::string>& command, const std::function<int(Comm*)>& body) {
-  register_c10d();
-  const auto chain = parse_chain(config.comm);
-  if (!options.join.empty()) {
-    if (options.rank < 0 || options.rank >= config.ranks)
-      throw ConfigError(fmt::format("--rank: with --join it must be in [0, {}], got {}",
-                                    config.ranks - 1, options.rank));
-    prepare_cores(config, 0, 1);
-    return as_member(
-        config,
-        {.rank = options.rank, .size = static_cast<int>(config.ranks), .address = options.join},
-        body);
+void add_rank_options(CLI::App& verb, RankOptions& options) {
+  verb.add_option("--ranks", options.ranks,
+                  "Ranks that work together; started here unless --join or a launcher");
+  verb.add_option("--comm", options.comm, "Transport: tcp (default), local, c10d, mpi");
+  verb.add_option("--join", options.join, "HOST:PORT where rank 0 listens; without any launcher");
+  verb.add_option("--rank", options.rank, "This process' rank, with --join");
+}
+
+void apply(const RankOptions& options, TrainConfig& config) {
+  if (options.ranks) set_option(config, "ranks", std::to_string(*options.ranks));
+  if (!options.comm.empty()) config.comm = options.comm;
+  if (options.join.empty()) {
+    if (options.rank)
+      throw ConfigError("--rank: goes with --join HOST:PORT, which says where rank 0 listens");
+    return;
   }
-  if (const auto environment = find_launch()) {
-    config.ranks = environment->join.size;
+  if (config.ranks < 2)
+    throw ConfigError(
+        fmt::format("--ranks: with --join it must be at least 2, got {}", config.ranks));
+  if (!options.rank) throw ConfigError("--rank: is needed with --join; rank 0 listens there");
+  if (*options.rank < 0 || *options.rank >= config.ranks)
+    throw ConfigError(
+        fmt::format("--rank: must be in [0, {}], got {}", config.ranks - 1, *options.rank));
+}
+
+int on_ranks(TrainConfig& config, const RankOptions& options,
+             const std::function<int(Comm*)>& body) {
+  register_c10d();
+  if (!options.join.empty()) {
+    prepare_cores(config, 0, 1);
+    return as_member(config,
+                     {.rank = static_cast<Rank>(*options.rank),
+                      .size = static_cast<int>(config.ranks),
+                      .address = options.join},
+                     body);
+  }
+  if (const auto environment = find_launch(config.timeout_s)) {
+    const int started = environment->join.size;
+    if (config.ranks != 1 && config.ranks != started)
+      throw ConfigError(fmt::format("ranks: {} has started {}, the configuration says {}",
+                                    environment->source, started, config.ranks));
+    config.ranks = started;
     prepare_cores(config, environment->local_rank, environment->local_size);
     return as_member(config, environment->join, body);
   }
@@ -104,18 +127,10 @@ int on_ranks(TrainConfig& config, const RankOptions& options,
     prepare_cores(config, 0, 1);
     return body(nullptr);
   }
-  if (chain.back().name == "local") return as_threads(config, body);
-  // /proc/self/exe: the program that runs, wherever it was found.
-  auto words = command;
-  words[0] = "/proc/self/exe";
-  return launch({.ranks = static_cast<int>(config.ranks), .command = words});
-}
-
-std::vector<std::string> own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
-  auto words = split(std::string_view(all).substr(0, all.empty() ? 0 : all.size() - 1), '\0');
-  return words.empty() ? std::vector<std::string>{"thinwire"} : words;
+  if (parse_chain(config.comm).back().name == "local") return as_threads(config, body);
+  return launch({.ranks = static_cast<int>(config.ranks),
+                 .command = rank_command().words,
+                 .file = rank_command().file});
 }
 
 }  // namespace thinwire::cli

@@ -6,9 +6,10 @@
 #include <memory>
 
 #include "thinwire/cli/ranks.h"
+#include "thinwire/cli/tool.h"
 #include "thinwire/cli/verbs.h"
-#include "thinwire/core/notice.h"
 #include "thinwire/train/job.h"
+#include "thinwire/train/python_model.h"
 #include "thinwire/train/stop.h"
 
 namespace thinwire::cli {
@@ -17,8 +18,7 @@ namespace {
 struct Options {
   std::vector<std::string> words;  // a TOML file, key=value
   RankOptions ranks;
-  std::string resume, comm;
-  std::int64_t rank_count = 0;
+  std::string resume, model;
   bool dry_run = false, options = false, markdown = false, json = false, quiet = false;
 };
 
@@ -33,9 +33,11 @@ TrainConfig configure(const Options& options) {
       set_option(config, word);
     first = false;
   }
-  if (options.rank_count > 0) config.ranks = options.rank_count;
-  if (!options.comm.empty()) config.comm = options.comm;
+  if (!options.model.empty()) config.model = options.model;
+  config.model = model_spec(config.model);
+  apply(options.ranks, config);
   validate(config);
+  check_names(config);
   return config;
 }
 
@@ -79,7 +81,7 @@ int run(const Options& options) {
   }
   const auto command = own_command();
   std::FILE* out = options.quiet ? nullptr : options.json ? stderr : stdout;
-  return on_ranks(config, options.ranks, command, [&](Comm* comm) {
+  return on_ranks(config, options.ranks, [&](Comm* comm) {
     const bool leads = !comm || comm->rank() == 0;
     std::unique_ptr<StopSignals> signals;  // one a process
     if (leads || !config.comm.ends_with("local")) signals = std::make_unique<StopSignals>();
@@ -103,12 +105,9 @@ void add_train(CLI::App& app, Chosen& chosen) {
       add_verb(app, chosen, "train", "Train a network on one or many ranks",
                "thinwire train --ranks 2 model=cnn epochs=3", [options] { return run(*options); });
   verb->add_option("config", options->words, "A TOML file, then key=value words (see --options)");
-  verb->add_option("--ranks", options->rank_count,
-                   "Ranks that train together; started here unless --join or a launcher");
-  verb->add_option("--comm", options->comm, "Transport: tcp (default), local, c10d, mpi");
-  verb->add_option("--join", options->ranks.join,
-                   "HOST:PORT where rank 0 listens; without any launcher");
-  verb->add_option("--rank", options->ranks.rank, "This process' rank, with --join");
+  add_rank_options(*verb, options->ranks);
+  verb->add_option("--model", options->model,
+                   "As model=, or FILE.py:CLASS from the Python front (python -m thinwire train)");
   verb->add_option("--resume", options->resume,
                    "Go on from a run's last checkpoint, or from a checkpoint");
   verb->add_flag("--dry-run", options->dry_run,

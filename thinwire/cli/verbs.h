@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a verb joins the command line: one file thinwire/cli/NAME.cpp with add_NAME, one line in
-// main.cpp.
+// tool.cpp.
 //   void add_plan(CLI::App& app, Chosen& chosen) {
 //     auto options = std::make_shared<Options>();
 //     CLI::App* verb = add_verb(app, chosen, "plan", "what it does", "thinwire plan ...",

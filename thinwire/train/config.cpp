@@ -7,9 +7,13 @@
 #include <cmath>
 #include <limits>
 
+#include "thinwire/comm/comm.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/spec.h"
 #include "thinwire/core/text.h"
+#include "thinwire/plan/planners.h"
+#include "thinwire/train/data.h"
+#include "thinwire/train/schedule.h"
 
 namespace thinwire {
 namespace {
@@ -20,7 +24,8 @@ using C = TrainConfig;
 std::vector<ConfigOption> make_options() {
   return {
       {"model", "Model", &C::model, 0, 0, "resnet{depth=20}",
-       "mlp{sizes}, cnn{width}, resnet{depth}, vgg{depth}, char_transformer{layers,width,heads}"},
+       "mlp{sizes}, cnn{width}, resnet{depth}, vgg{depth}, char_transformer{layers,width,heads}; a "
+       "class of a Python file through python -m thinwire train --model net.py:Net"},
       {"data", "Data", &C::data, 0, 0, "synthetic{shape=1x28x28,classes=10}",
        "fashion_mnist{folder}, idx{images,labels,test_images,test_labels}, cifar10{folder}, "
        "text{path,context}, synthetic{shape,classes,train,test,noise} or "
@@ -54,12 +59,12 @@ std::vector<ConfigOption> make_options() {
        "processes (threads with comm=local) that train together"},
       {"comm", "Ranks", &C::comm, 0, 0, "local",
        "transport: tcp, local (threads of one process), c10d, mpi, none; decorators in front, as "
-       "throttle{rate=100mbit}|tcp"},
+       "throttle{rate=100mbit}|tcp; with options as in tcp{algorithm=gather}"},
       {"grouping", "Ranks", &C::grouping, 0, 0, "size_cap{bytes=1MiB}",
        "how gradients are merged into messages: see thinwire list groupings"},
       {"form", "Ranks", &C::form, 0, 0, "none", "what travels: memories, then a codec"},
-      {"algorithm", "Ranks", &C::algorithm, 0, 0, "gather",
-       "of gradient exchanges: direct, gather, shard; empty: chosen"},
+      {"plan", "Ranks", &C::plan, 0, 0, "examples/plan/two_buckets.json",
+       "plan file in place of grouping and form, from thinwire plan or by hand"},
       {"interface", "Ranks", &C::interface, 0, 0, "lo",
        "network interface; empty: the one that routes to rank 0"},
       {"timeout_s", "Ranks", &C::timeout_s, 0.1, 1e6, "60", "deadline of every wait for a rank"},
@@ -137,6 +142,20 @@ void check_chain(const char* key, const std::string& text) {
   }
 }
 
+/// The names that need no torch to be looked up, with their options where those need no data.
+void check_known(const TrainConfig& config) {
+  datasets().find(parse_spec(config.data).name);
+  make_schedule(parse_spec(config.schedule), {});
+  auto chain = parse_chain(config.comm);
+  transports().find(chain.back().name);
+  chain.pop_back();
+  for (const Spec& decorator : chain) comm_decorators().find(decorator.name);
+  const Profile profile{.params = {{"w", DType::f32, {1}}}, .forward_s = {0}, .backward_s = {0}};
+  Cluster cluster{.ranks_per_level = {2}};
+  cluster.links["all_reduce"] = {{.latency_s = 1e-4, .bytes_per_s = 1e8}};
+  make_grouping(parse_spec(config.grouping), {.profile = profile, .cluster = cluster});
+}
+
 }  // namespace
 
 const std::vector<ConfigOption>& train_options() {
@@ -193,6 +212,7 @@ void validate(const TrainConfig& config) {
   check_chain("comm", config.comm);
   check_chain("grouping", config.grouping);
   check_chain("form", config.form);
+  check_known(config);
   if (config.augment != "none" && config.augment != "crop_flip") {
     const std::vector<std::string> valid{"crop_flip", "none"};
     throw ConfigError(unknown_name("augment", config.augment, valid));

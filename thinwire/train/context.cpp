@@ -5,8 +5,9 @@
 
 namespace thinwire {
 
-std::optional<LaunchEnvironment> find_launch() {
+std::optional<LaunchEnvironment> find_launch(Seconds timeout_s) {
   auto launch = launch_environment();
+  if (launch && timeout_s > 0) launch->join.timeout_s = timeout_s;
   if (launch && launch->join.address.empty() && !launch->store_host.empty()) {
     const JoinOptions& join = launch->join;
     launch->join.publish =

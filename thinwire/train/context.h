@@ -25,8 +25,8 @@ class Context {
 };
 
 /// launch_environment() with the means to meet: under torchrun rank 0's address goes through the
-/// agent's own store.
-std::optional<LaunchEnvironment> find_launch();
+/// agent's own store. `timeout_s` replaces the environment's deadline; 0 does not.
+std::optional<LaunchEnvironment> find_launch(Seconds timeout_s = 0);
 
 /// Collective. Joins by the environment of a launcher (thinwire, torchrun, mpirun, srun); without
 /// one this is the only rank. `transport`: a transport spec; empty: "tcp", or "none" for one rank.

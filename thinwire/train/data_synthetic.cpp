@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "thinwire/core/error.h"
@@ -19,15 +20,15 @@ constexpr std::int32_t kPatterns = 101, kImages = 102, kText = 103;  // streams 
 std::vector<std::int64_t> parse_shape(const std::string& text) {
   std::vector<std::int64_t> shape;
   for (const auto& part : split(text, 'x')) {
-    const std::int64_t extent = parse_bytes(part);
-    if (extent < 1 || extent > 4096)
-      throw ConfigError(
-          fmt::format("synthetic: shape extents must be in [1, 4096], got '{}'", text));
-    shape.push_back(extent);
+    std::int64_t extent = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), extent);
+    if (error == std::errc() && end == part.data() + part.size() && extent >= 1 && extent <= 4096)
+      shape.push_back(extent);
   }
-  if (shape.size() != 3)
+  if (shape.size() != 3 || std::count(text.begin(), text.end(), 'x') != 2)
     throw ConfigError(
-        fmt::format("synthetic: shape must be CHANNELSxHEIGHTxWIDTH, got '{}'", text));
+        fmt::format("synthetic: shape must be CHANNELSxHEIGHTxWIDTH, each in [1, 4096], got '{}'",
+                    text));
   return shape;
 }
 

@@ -27,23 +27,29 @@ struct TrainOutcome {
   int stop_signal = 0;  ///< not 0: interrupted by it, and saved
 };
 
+/// ConfigError for the names that validate() cannot look up: model, optimizer, form.
+void check_names(const TrainConfig& config);
+
 /// Collective over `world` (null: one rank). Every rank gets the outcome.
 TrainOutcome run_training(const TrainJob& job, Comm* world);
 
-/// The configuration that a checkpoint was trained with.
+/// The configuration that a checkpoint was trained with; the defaults for a bare .safetensors file.
 TrainConfig config_of_checkpoint(const std::string& path);
+
+struct CheckpointState;
+/// What goes on otherwise than before, when a training with `config` resumes this checkpoint on
+/// `ranks` ranks; a sentence each.
+std::vector<std::string> resume_notes(const CheckpointState& state, const TrainConfig& config,
+                                      int ranks);
 
 struct EvalOutcome {
   std::string checkpoint, model, data;
-  std::int64_t step = 0, samples = 0;
+  std::int64_t step = -1;  ///< -1: not known
+  std::int64_t samples = 0;
   double accuracy = 0, loss = 0;
 };
-/// Evaluates a checkpoint (or the best one of a run) on the test set of `config.data`. Collective.
+/// Evaluates a checkpoint (of a run folder the best one, or tensors in a .safetensors file, whose
+/// model `config` names) on the test set of `config.data`. Collective.
 EvalOutcome run_evaluation(const std::string& path, const TrainConfig& config, Comm* world);
-
-/// Compute threads of the calling thread's operations.
-void set_compute_threads(std::int64_t threads);
-/// torch and its BLAS, for run.json and thinwire doctor.
-Json torch_versions();
 
 }  // namespace thinwire

@@ -120,7 +120,7 @@ void Launcher::become(int rank, const int (&write_ends)[3], std::vector<char*>& 
   dup2(write_ends[1], STDERR_FILENO);
   fcntl(write_ends[2], F_SETFD, 0);  // the report's end survives exec
   sigprocmask(SIG_SETMASK, &before_, nullptr);
-  execve(argv[0], argv.data(), envp.data());
+  execve(options_.file.empty() ? argv[0] : options_.file.c_str(), argv.data(), envp.data());
   const char* why = std::strerror(errno);
   for (const char* text : {"cannot start ", static_cast<const char*>(argv[0]), ": ", why, "\n"})
     if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
@@ -171,6 +171,10 @@ void Launcher::line_from(Stream& stream, int rank, const std::string& line) {
     return;
   }
   if (&stream == &child.errors && !line.empty()) child.last_line = line;
+  // The verdict says it, for all ranks together.
+  if (&stream == &child.errors && !child.consequence && !child.reason.empty() &&
+      line == "thinwire: " + child.reason)
+    return;
   std::fprintf(stream.out, "[rank %d] %s\n", rank, line.c_str());
   std::fflush(stream.out);
 }
@@ -270,6 +274,11 @@ int Launcher::verdict() {
   }
   std::fprintf(options_.errors, "thinwire: rank %d %s%s%s\n", rank, how.c_str(),
                words.empty() ? "" : ": ", words.c_str());
+  for (std::size_t other = 0; other < children_.size(); ++other)
+    if (const Child& one = children_[other];
+        !one.consequence && !one.reason.empty() && one.reason != words)
+      std::fprintf(options_.errors, "thinwire: rank %zu failed too: %s\n", other,
+                   one.reason.c_str());
   return code;
 }
 

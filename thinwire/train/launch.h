@@ -13,6 +13,7 @@ namespace thinwire {
 struct LaunchOptions {
   int ranks = 1;
   std::vector<std::string> command;  ///< program (a path) and its words
+  std::string file;                  ///< what to execute; empty: the program of `command`
   std::FILE* errors = stderr;        ///< labelled lines and the report of a failure
 };
 

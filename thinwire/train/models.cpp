@@ -12,6 +12,7 @@
 
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
+#include "thinwire/train/python_model.h"
 
 namespace thinwire {
 namespace {
@@ -97,6 +98,14 @@ std::shared_ptr<Network> make_cnn(SpecReader& reader, const InputForm& form) {
   return std::make_shared<Cnn>(form, width, hidden);
 }
 
+/// Its arguments are those of a class that only Python knows.
+std::shared_ptr<Network> make_python(const Spec& spec, const InputForm& form) {
+  if (!python_model())
+    throw ConfigError(
+        "python: a class of a Python file needs the Python front: python -m thinwire train");
+  return python_model()(spec.params, form);
+}
+
 }  // namespace
 
 const Registry<ModelFactory>& models() {
@@ -111,6 +120,8 @@ const Registry<ModelFactory>& models() {
     r.add("vgg", make_vgg, "depth=11, 13, 16 or 19 with batch norm, CIFAR form");
     r.add("char_transformer", make_char_transformer,
           "decoder over characters: layers=6, width=320, heads=8");
+    r.add("python", nullptr,  // see make_model
+          "a class of a Python file, from the Python front: file=, class=, and its own arguments");
     return r;
   }();
   return registry;
@@ -124,6 +135,7 @@ std::shared_ptr<Network> make_model(const Spec& spec, const InputForm& form, std
   const std::lock_guard lock(mutex);
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   generator.set_current_seed(seed);
+  if (spec.name == "python") return make_python(spec, form);
   auto model = entry.make(reader, form);
   reader.finish();
   return model;

@@ -49,6 +49,7 @@ struct Trainer::Engine {
              {.strategy = options.strategy,
               .grouping = options.grouping,
               .form = options.form,
+              .plan = options.plan,
               .algorithm = options.algorithm}) {}
 
   static std::vector<NamedTensor> tensors(

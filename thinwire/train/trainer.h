@@ -25,6 +25,7 @@ struct TrainerOptions {
   double clip_norm = 0;       ///< 0: none
   bool count_correct = true;  ///< outputs are logits and targets are classes
   std::string strategy = "sync_sgd", grouping = "size_cap{bytes=4MiB}", form = "none", algorithm;
+  std::string plan;  ///< JSON text of a plan in place of grouping and form
   std::uint64_t seed = 0;
 };
 

@@ -64,7 +64,7 @@
     scales: {
       x: { type: "linear", min: 0, bounds: "data", grid: { color: colour("grid") }, border: { color: colour("line") },
         title: { display: true, text: axes[axis].title, color: colour("soft") },
-        ticks: { color: colour("soft"), maxRotation: 0, maxTicksLimit: 7, callback: (x) => axes[axis].show(x) } },
+        ticks: { color: colour("soft"), maxRotation: 0, maxTicksLimit: 7, includeBounds: false, callback: (x) => axes[axis].show(x) } },
       y: { stacked, beginAtZero: stacked, grid: { color: colour("grid") }, border: { color: colour("line") },
         title: { display: true, text: title, color: colour("soft") },
         ticks: { color: colour("soft"), maxTicksLimit: 6, callback: show } },
@@ -101,6 +101,7 @@
     parent.appendChild(made);
     return made;
   };
+  const counted = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
   const lanes_of = (events) => {  // exchanges that overlap stand in different lanes
     const ends = [];
     return [...events].sort((a, b) => a.begin - b.begin).map((event) => {
@@ -130,7 +131,7 @@
     const { left, x, right } = place;
     const say = place.say;
     const figures = [`rank ${rank.rank}: ${seconds(rank.step_s)}, ${seconds(rank.exposed_s)} exposed`,
-      `${bytes(rank.bytes)} sent in ${rank.events.filter(([kind]) => kind === "exchange").length} exchanges`];
+      `${bytes(rank.bytes)} sent in ${counted(rank.events.filter(([kind]) => kind === "exchange").length, "exchange")}`];
     const titles = left ? [figures.join(", ")] : figures;
     titles.forEach((text, i) => shape(svg, "text", { x: 0, y: top + 14 + 17 * i, class: "name" }, text));
     let y = top + 7 + 17 * titles.length;
