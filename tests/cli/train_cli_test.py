@@ -101,7 +101,7 @@ def test_a_malformed_file_is_one_sentence_and_code_2(tmp_path):
     for words, text in (([f"data=idx{{images={bad},labels={bad}}}"], "no IDX file"),
                         ([f"data=text{{path={bad}}}", "model=char_transformer"], "too few"),
                         ([str(tmp_path / "bad.toml")], "line 1, epochs"),
-                        ([f"plan={bad}", "--ranks", "2"], "not valid JSON")):
+                        ([f"plan={bad}", SMALL[0], "--ranks", "2"], "not valid JSON")):
         done = run("train", *words[:1], *SMALL[1:], f"runs={tmp_path}/runs", *words, code=2)
         assert text in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     done = run("eval", str(bad), SMALL[0], SMALL[1], code=2)

@@ -104,7 +104,8 @@ int run(const Options& options) {
   config.timeout_s = options.timeout_s;
   config.pin = options.pin;
   config.interface = options.interface;
-  return on_ranks(config, options.place, own_command(), [&](Comm* comm) {
+  apply(options.place, config);
+  return on_ranks(config, options.place, [&](Comm* comm) {
     if (comm == nullptr || comm->size() < 2)
       throw ConfigError("bench comm: at least 2 ranks are needed, got 1");
     return on_rank(options, *comm);

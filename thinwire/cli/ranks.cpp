@@ -116,9 +116,9 @@ int on_ranks(TrainConfig& config, const RankOptions& options,
   }
   if (const auto environment = find_launch(config.timeout_s)) {
     const int started = environment->join.size;
-    if (config.ranks != 1 && config.ranks != started)
-      throw ConfigError(fmt::format("ranks: {} has started {}, the configuration says {}",
-                                    environment->source, started, config.ranks));
+    if (options.ranks && *options.ranks != started)
+      throw ConfigError(fmt::format("--ranks: {} has started {}, got {}", environment->source,
+                                    started, *options.ranks));
     config.ranks = started;
     prepare_cores(config, environment->local_rank, environment->local_size);
     return as_member(config, environment->join, body);
