@@ -290,11 +290,14 @@ void bind_data_parallel(py::module_& m) {
 
 }  // namespace
 
+void bind_tool(py::module_& m);  // binding_tool.cpp
+
 PYBIND11_MODULE(_thinwire, m) {
   m.attr("version") = std::string(kVersion);
   bind_errors(m);
   bind_group(m);
   bind_data_parallel(m);
+  bind_tool(m);
   m.def("unknown_name",
         [](const std::string& what, const std::string& wrong,
            const std::vector<std::string>& names) { return unknown_name(what, wrong, names); });

@@ -5,7 +5,7 @@
 #include "thinwire/cli/tool.h"
 #include "thinwire/comm/handle.h"
 #include "thinwire/core/error.h"
-#include "thinwire/train/hooks.h"
+#include "thinwire/train/backward_error.h"
 #include "thinwire/train/models.h"
 #include "thinwire/train/python_model.h"
 
