@@ -49,8 +49,8 @@ struct Trainer::Engine {
              {.strategy = options.strategy,
               .grouping = options.grouping,
               .form = options.form,
-              .plan = options.plan,
-              .algorithm = options.algorithm}) {}
+              .algorithm = options.algorithm,
+              .plan = options.plan}) {}
 
   static std::vector<NamedTensor> tensors(
       const torch::OrderedDict<std::string, at::Tensor>& named) {
