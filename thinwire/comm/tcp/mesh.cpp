@@ -206,7 +206,7 @@ Handle Mesh::publish(Call& call, std::unique_lock<std::mutex>&) {
   call.sequence = state.next++;
   call.order = next_order_++;
   state.last[static_cast<std::size_t>(call.sequence) % kRemembered] = call.signature;
-  ++state.counters.calls;
+  count_call(&state);
   call.pending->restart(after(membership_->timeout_s()));
   call.pending->call = &call;
   Handle handle(call.pending);

@@ -167,6 +167,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void fill_from(Call& receive, Early& early);
 
   // wire.cpp
+  void count_call(GroupState* group);
   void enqueue(Rank world, const Segment& segment, Call* call, std::int64_t order,
                GroupState* group);
   void run();                                   ///< the progress thread

@@ -25,8 +25,7 @@ Handle Mesh::start_message(Call& call) {
     call.active = false;
     throw;
   }
-  GroupState* state = group(call.group->id);
-  ++state->counters.calls;
+  count_call(group(call.group->id));
   call.order = next_order_++;
   call.pending->restart(after(membership_->timeout_s()));
   call.pending->call = &call;

@@ -88,6 +88,11 @@ void SendQueue::clear() {
   head_ = 0;
 }
 
+/// What a group does counts for those it was split from too.
+void Mesh::count_call(GroupState* state) {
+  for (; state; state = group(state->info->parent)) ++state->counters.calls;
+}
+
 void Mesh::enqueue(Rank world, const Segment& segment, Call* call, std::int64_t order,
                    GroupState* state) {
   Peer& to = peer(world);
