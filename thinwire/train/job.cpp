@@ -11,10 +11,10 @@
 
 #include "thinwire/codec/codec.h"
 #include "thinwire/codec/memory.h"
-#include "thinwire/comm/membership.h"
 #include "thinwire/comm/tcp/congestion.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
+#include "thinwire/plan/plan.h"
 #include "thinwire/report/html.h"
 #include "thinwire/train/checkpoint.h"
 #include "thinwire/train/evaluation.h"
@@ -132,8 +132,6 @@ void Job::greet() {
   if (config_.batch_size < ranks)
     say(fmt::format("note: a batch of {} leaves {} of {} ranks without work", config_.batch_size,
                     ranks - config_.batch_size, ranks));
-  if (world_ && ranks > 1)
-    if (const std::string where = world_->membership()->describe(); !where.empty()) say(where);
   if (const std::string how = trainer_->describe(); !how.empty()) say(how);
   if (record_->folder()) say("run folder " + record_->folder()->path());
 }
@@ -267,6 +265,7 @@ void check_names(const TrainConfig& config) {
   codecs().find(chain.back().name);
   chain.pop_back();
   for (const Spec& memory : chain) memories().find(memory.name);
+  if (!config.plan.empty()) plan_from_json(read_text(config.plan), config.plan);
 }
 
 TrainOutcome run_training(const TrainJob& job, Comm* world) { return Job(job, world).run(); }

@@ -27,7 +27,8 @@ struct TrainOutcome {
   int stop_signal = 0;  ///< not 0: interrupted by it, and saved
 };
 
-/// ConfigError for the names that validate() cannot look up: model, optimizer, form.
+/// ConfigError for the names that validate() cannot look up: model, optimizer, form; and for a plan
+/// file that cannot be read, DataError for one that is malformed.
 void check_names(const TrainConfig& config);
 
 /// Collective over `world` (null: one rank). Every rank gets the outcome.
