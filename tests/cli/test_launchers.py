@@ -44,5 +44,4 @@ def test_two_machines_join_by_hand(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     out = json.loads((tmp_path / "out.0").read_text().splitlines()[-1])
     assert out["steps"] == 4 and out["wire_bytes_per_step"] > 0
-    logs = list(Path(out["run"]).glob("log.rank0.txt"))
-    assert logs and "interface" in logs[0].read_text()
+    assert (tmp_path / out["run"] / "log.rank1.txt").is_file()

@@ -2,7 +2,6 @@
 """python -m thinwire: the tool inside Python, which trains a class of a user's own file."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -63,7 +62,7 @@ def test_a_class_of_a_file_trains_on_one_and_two_ranks(folder):
     assert one["steps"] == two["steps"] == 6 and two["wire_bytes_per_step"] > 0
 
     # The checkpoint has the names of the plain module, and loads into it.
-    state = load_file(os.path.join(two["run"], "checkpoints/last/model.safetensors"))
+    state = load_file(folder / two["run"] / "checkpoints/last/model.safetensors")
     namespace = {}
     exec(NET, namespace)
     net = namespace["Net"](classes=10, width=2)
