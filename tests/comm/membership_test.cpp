@@ -506,6 +506,7 @@ TEST(Membership, LeavingIsNoDeath) {
   Watchdog watchdog;
   const auto address = at(free_port());
   std::atomic<bool> gone{false};
+  std::atomic<int> looked{0};  // rank 0 ends the group below; both look before that
   test::ranks_as_threads(3, [&](Rank r) {
     auto group = join_group(options_at(address, r, 3, 20));
     group->all_gather("t", "");
@@ -517,6 +518,8 @@ TEST(Membership, LeavingIsNoDeath) {
     }
     while (!gone || !group->has_left(2)) std::this_thread::yield();
     EXPECT_FALSE(group->fault());
+    ++looked;
+    while (looked < 2) std::this_thread::yield();
     if (r == 0) TW_EXPECT_THROW(group->all_gather("u", ""), CommError, "rank 2 has left");
     if (r == 1) {
       std::atomic<int> told{0};
