@@ -4,10 +4,9 @@
 //   run.json               what ran and what came out (RunInfo), rewritten as a whole
 //   metrics.jsonl          one MetricsRow a line, written by rank 0
 //   tensorboard/           the same numbers as TensorBoard events
-//   trace.jsonl            of rank 0, trace.rank<R>.jsonl of the others; trace.json: all, for Perfetto
-//   log.rank<R>.txt        what each rank said
-//   checkpoints/           best and last, by the trainer
-//   report.html            the report
+//   trace.jsonl            of rank 0, trace.rank<R>.jsonl of the others; trace.json: all, for
+//   Perfetto log.rank<R>.txt        what each rank said checkpoints/           best and last, by
+//   the trainer report.html            the report
 //
 // run.json:
 //   {"thinwire_run": 1, "name": "...", "status": "running" | "finished" | "interrupted" | "failed",

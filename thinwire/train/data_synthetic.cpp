@@ -26,9 +26,8 @@ std::vector<std::int64_t> parse_shape(const std::string& text) {
       shape.push_back(extent);
   }
   if (shape.size() != 3 || std::count(text.begin(), text.end(), 'x') != 2)
-    throw ConfigError(
-        fmt::format("synthetic: shape must be CHANNELSxHEIGHTxWIDTH, each in [1, 4096], got '{}'",
-                    text));
+    throw ConfigError(fmt::format(
+        "synthetic: shape must be CHANNELSxHEIGHTxWIDTH, each in [1, 4096], got '{}'", text));
   return shape;
 }
 

@@ -25,7 +25,8 @@ Handle Mesh::start_message(Call& call) {
     call.active = false;
     throw;
   }
-  count_call(group(call.group->id));
+  GroupState* state = group(call.group->id);
+  count_call(state);
   call.order = next_order_++;
   call.pending->restart(after(membership_->timeout_s()));
   call.pending->call = &call;
