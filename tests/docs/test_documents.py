@@ -74,7 +74,7 @@ def train_options():
 
 def test_kf58_every_option_is_accepted_and_misspelt_refused():
     for key, assignment in train_options():
-        done = tool("train", "--dry-run", assignment)
+        done = tool("train", "--dry-run", assignment, cwd=SOURCE)  # the plan of the example is a file
         assert done.returncode == 0, f"{assignment}\n{done.stdout}{done.stderr}"
         wrong = key + key[-1]
         done = tool("train", "--dry-run", f"{wrong}=1")
