@@ -6,6 +6,7 @@
 #include <ctime>
 #include <thread>
 
+#include "tests/support/comm_faults.h"
 #include "tests/support/expect_throw.h"
 #include "tests/support/watchdog.h"
 #include "thinwire/core/error.h"
@@ -23,10 +24,6 @@ class TestPending : public Pending {
     return std::make_exception_ptr(CommError("rank 1 missing after " + std::to_string(waited_s)));
   }
 };
-
-double seconds_since(Deadline start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 TEST(Handle, DefaultMadeIsComplete) {
   const Handle handle;
@@ -73,7 +70,7 @@ TEST(Handle, AsksWhoIsMissingAtTheDeadline) {
   pending->restart(after(0.25));
   const Handle handle(pending);
   TW_EXPECT_THROW(handle.wait(), CommError, "rank 1 missing after 0.2");
-  EXPECT_LT(seconds_since(start), 1.0 + test::late_s());
+  EXPECT_LT(test::seconds_since(start), 1.0 + test::late_s());
   EXPECT_EQ(pending->expired_calls, 1);
   TW_EXPECT_THROW(handle.wait(), CommError, "rank 1 missing");
   EXPECT_EQ(pending->expired_calls, 1);
@@ -90,7 +87,7 @@ TEST(Handle, AnInterruptEndsTheWaitAndNotTheCall) {
   const Handle handle(pending);
   const auto start = Clock::now();
   EXPECT_THROW(handle.wait(), Interrupted);
-  EXPECT_LT(seconds_since(start), 1.0 + test::late_s());
+  EXPECT_LT(test::seconds_since(start), 1.0 + test::late_s());
   on_interrupt_check(before);
   pending->complete();
   handle.wait();

@@ -11,6 +11,7 @@
 #include <future>
 #include <thread>
 
+#include "tests/support/comm_faults.h"
 #include "tests/support/ranks.h"
 #include "tests/support/watchdog.h"
 #include "thinwire/comm/comm.h"
@@ -51,16 +52,6 @@ double cpu_s() {
 
 double wall_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-Handle reduce(Comm& comm, std::vector<float>& data, MessageId id) {
-  return comm.all_reduce(id, {data.data(), static_cast<std::int64_t>(data.size()), DType::f32},
-                         Combine::sum);
-}
-
-void expect_names(const std::string& text, const std::vector<std::string>& names) {
-  for (const std::string& name : names)
-    EXPECT_NE(text.find(name), std::string::npos) << "'" << name << "' is not in: " << text;
-}
-
 /// The number printed behind `key`, or -1.
 double number_after(const std::string& text, const std::string& key) {
   const auto at = text.find(key);
@@ -86,7 +77,8 @@ const RegisterScenario kDies("tcp.dies", [](const RankContext& c) {
         std::fflush(stdout);
         ::_exit(0);  // the system closes the sockets in order; nobody says farewell
       }
-      const Handle first = reduce(*comm, a, {0, i}), second = reduce(*comm, b, {1, i});
+      const Handle first = all_reduce_of(*comm, a, {0, i}),
+                   second = all_reduce_of(*comm, b, {1, i});
       auto other = std::async(std::launch::async, [second] { second.wait(); });
       try {
         first.wait();
@@ -100,7 +92,7 @@ const RegisterScenario kDies("tcp.dies", [](const RankContext& c) {
   } catch (const CommError& error) {
     std::printf("error at %.6f: %s\n", wall_s(), error.what());
     try {
-      reduce(*comm, a, {0, 500}).wait();
+      all_reduce_of(*comm, a, {0, 500}).wait();
     } catch (const CommError& later) {
       const std::string fault = comm->membership()->fault()->text;
       if (std::string(later.what()).find(fault) != std::string::npos)
@@ -141,7 +133,7 @@ const RegisterScenario kFreezes("tcp.freezes", [](const RankContext& c) {
         cpu = cpu_s();
         wall = wall_s();
       }
-      reduce(*comm, data, {0, i}).wait();
+      all_reduce_of(*comm, data, {0, i}).wait();
       for (const float x : data)
         if (x != static_cast<float>(3 + 3 * i)) return 4;
     }
@@ -186,10 +178,10 @@ const RegisterScenario kMismatch("tcp.mismatch", [](const RankContext& c) {
   double fault_at = 0;
   try {
     std::vector<float> before(1000), data(std::stoul(c.args.at(c.rank == 0 ? 1 : 2)));
-    for (int step = 0; step < 4; ++step) reduce(*comm, before, {2, step}).wait();
+    for (int step = 0; step < 4; ++step) all_reduce_of(*comm, before, {2, step}).wait();
     fault_at = wall_s();
     if (c.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(std::stoi(c.args.at(3))));
-    reduce(*comm, data, {2, 4}).wait();
+    all_reduce_of(*comm, data, {2, 4}).wait();
     return 3;
   } catch (const CommError& error) {
     std::printf("after %.3f s: %s\n", wall_s() - fault_at, error.what());
@@ -226,7 +218,7 @@ const RegisterScenario kLeavesOut("tcp.leaves_out", [](const RankContext& c) {
     for (int step = 0; step < 6; ++step) {
       data.assign(data.size(), static_cast<float>(step));
       last = wall_s();
-      if (c.rank != 1 || step != 2) reduce(*comm, data, {0, step}).wait();
+      if (c.rank != 1 || step != 2) all_reduce_of(*comm, data, {0, step}).wait();
       if (c.rank != 1 && step >= 2) return 4;  // a message of step 3 was used for step 2
     }
     return 3;
@@ -258,7 +250,7 @@ const RegisterScenario kSurvives("tcp.survives", [](const RankContext& c) {
         if (c.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
         ::raise(SIGKILL);
       }
-      reduce(*comm, data, {0, i}).wait();
+      all_reduce_of(*comm, data, {0, i}).wait();
     }
     return 3;
   } catch (const CommError& error) {
@@ -268,7 +260,7 @@ const RegisterScenario kSurvives("tcp.survives", [](const RankContext& c) {
   comm = join(c.args.at(1), c.rank, 2, 20);
   for (int i = 0; i < 3; ++i) {
     data.assign(100000, static_cast<float>(c.rank + i));
-    reduce(*comm, data, {0, i}).wait();
+    all_reduce_of(*comm, data, {0, i}).wait();
     for (const float x : data)
       if (x != static_cast<float>(1 + 2 * i)) return 4;
   }
@@ -301,7 +293,7 @@ const RegisterScenario kSizes("tcp.sizes", [](const RankContext& c) {
     const auto comm = join(c.args.at(0) + std::to_string(k), c.rank, c.size, 10, c.args[k]);
     for (const std::size_t count : {0, 1, 2, 7, 8, 1000}) {
       std::vector<float> data(count, static_cast<float>(c.rank + 1));
-      reduce(*comm, data, {0, static_cast<int>(count)}).wait();
+      all_reduce_of(*comm, data, {0, static_cast<int>(count)}).wait();
       for (const float x : data)
         if (x != static_cast<float>(c.size * (c.size + 1) / 2)) return 4;
     }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/comm_checks.h"
+#include "tests/support/comm_faults.h"
 #include "tests/support/ranks.h"
 #include "tests/support/watchdog.h"
 #include "thinwire/comm/c10d.h"
@@ -12,10 +13,6 @@
 
 namespace thinwire::test {
 namespace {
-
-Seconds since(Deadline start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class C10dConformance : public ::testing::TestWithParam<int> {};
 
@@ -38,21 +35,7 @@ std::vector<std::string> texts(int n, const std::function<void(Comm&)>& fn) {
   ranks_as_threads(n, [&](Rank rank) {
     comms[static_cast<std::size_t>(rank)] = make_gloo(groups[static_cast<std::size_t>(rank)]);
   });
-  const auto start = Clock::now();
-  const auto errors =
-      errors_of_ranks(n, [&](Rank rank) { fn(*comms[static_cast<std::size_t>(rank)]); });
-  EXPECT_LT(since(start), 3 + late_s());
-  std::vector<std::string> out;
-  for (const auto& error : errors) {
-    EXPECT_TRUE(error);
-    out.push_back(text_of(error));
-  }
-  return out;
-}
-
-void expect_names(const std::string& text, const std::vector<std::string>& names) {
-  for (const std::string& name : names)
-    EXPECT_NE(text.find(name), std::string::npos) << "'" << name << "' is not in: " << text;
+  return fault_texts(comms, 2, fn);
 }
 
 TEST(KnownFailures, KF37_SizeMismatchOverC10d) {
@@ -115,7 +98,7 @@ TEST(C10d, ADeadRankEndsEveryWaitAtOnceAndLaterCallsToo) {
     try {
       comm->all_reduce({0, 1}, buffer, Combine::sum).wait();
     } catch (const std::exception&) {
-      EXPECT_LT(since(start), 1 + late_s());
+      EXPECT_LT(seconds_since(start), 1 + late_s());
     }
     comm->all_reduce({0, 2}, buffer, Combine::sum).wait();
   });

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "tests/support/comm_faults.h"
 #include "tests/support/expect_throw.h"
 #include "tests/support/ranks.h"
 #include "tests/support/watchdog.h"
@@ -17,22 +18,14 @@
 namespace thinwire::test {
 namespace {
 
-Seconds since(Deadline start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-Handle reduce(Comm& comm, std::vector<float>& data, MessageId id) {
-  return comm.all_reduce(id, {data.data(), static_cast<std::int64_t>(data.size()), DType::f32},
-                         Combine::mean);
-}
-
 TEST(Record, KeepsOrderBytesAndTimes) {
   const Watchdog watchdog("record");
   auto comms = make_local(2, 20, "record|local");
   ranks_as_threads(2, [&](Rank rank) {
     Comm& comm = *comms[static_cast<std::size_t>(rank)];
     std::vector<float> a(100), b(10);
-    const Handle first = reduce(comm, a, {3, 7}), second = reduce(comm, b, {1, 7});
+    const Handle first = all_reduce_of(comm, a, {3, 7}, Combine::mean),
+                 second = all_reduce_of(comm, b, {1, 7}, Combine::mean);
     second.wait();
     first.wait();
     comm.barrier("end");
@@ -54,7 +47,7 @@ TEST(Record, KeepsOrderBytesAndTimes) {
     }
     log->clear();
     EXPECT_EQ(log->total(), 0);
-    reduce(comm, b, {1, 8}).wait();
+    all_reduce_of(comm, b, {1, 8}, Combine::mean).wait();
     EXPECT_EQ(log->calls().at(0).id.step, 8);
   });
 }
@@ -63,9 +56,9 @@ TEST(Record, TheEndIsTheTransportsAndNotTheWaiters) {
   const Watchdog watchdog("record end");
   auto comms = make_local(2, 20, "record|local");
   std::vector<float> a(10), b(10);
-  const Handle first = reduce(*comms[0], a, {0, 0});
+  const Handle first = all_reduce_of(*comms[0], a, {0, 0}, Combine::mean);
   EXPECT_FALSE(call_log(*comms[0])->calls()[0].ended);
-  reduce(*comms[1], b, {0, 0}).wait();
+  all_reduce_of(*comms[1], b, {0, 0}, Combine::mean).wait();
   const auto end = Clock::now();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   first.wait();
@@ -75,7 +68,8 @@ TEST(Record, TheEndIsTheTransportsAndNotTheWaiters) {
 TEST(Record, KeepsTheLastOnes) {
   auto comms = make_local(1, 20, "record{calls=4}|local");
   std::vector<float> a(1);
-  for (int step = 0; step < 10; ++step) reduce(*comms[0], a, {0, step}).wait();
+  for (int step = 0; step < 10; ++step)
+    all_reduce_of(*comms[0], a, {0, step}, Combine::mean).wait();
   const auto calls = call_log(*comms[0])->calls();
   ASSERT_EQ(calls.size(), 4u);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(calls[static_cast<std::size_t>(i)].id.step, 6 + i);
@@ -94,7 +88,8 @@ TEST(Throttle, CallsShareTheLinkOneAfterTheOther) {
     std::vector<float> a(100000), b(100000);
     comm.barrier("start");
     const auto start = Clock::now();
-    const Handle first = reduce(comm, a, {0, 0}), second = reduce(comm, b, {1, 0});
+    const Handle first = all_reduce_of(comm, a, {0, 0}, Combine::mean),
+                 second = all_reduce_of(comm, b, {1, 0}, Combine::mean);
     first.wait();
     second.wait();
     const auto calls = call_log(comm)->calls();
@@ -110,7 +105,7 @@ TEST(Throttle, CallsShareTheLinkOneAfterTheOther) {
     EXPECT_LT(shown_late(first, free), 0.03 + late_s());
     EXPECT_GE(shown_late(second, free_again), 0);
     EXPECT_LT(shown_late(second, free_again), 0.03 + late_s()) << "the latency was paid twice";
-    EXPECT_GE(since(start), 0.179);
+    EXPECT_GE(seconds_since(start), 0.179);
   });
 }
 
@@ -124,7 +119,7 @@ TEST(Throttle, CallsReturnAtOnceAndEndNoSooner) {
     bool before_result = false;
     for (int step = 0; step < 20; ++step) {
       std::vector<float> a(10);
-      const Handle handle = reduce(comm, a, {0, step});
+      const Handle handle = all_reduce_of(comm, a, {0, step}, Combine::mean);
       before_result = before_result || !handle.ready();
       handle.wait();
       EXPECT_GE(Clock::now(), handle.ended().value());
@@ -149,7 +144,7 @@ TEST(Throttle, WaitingCostsNoProcessorTime) {
   const double before = cpu();
   ranks_as_threads(2, [&](Rank rank) {
     std::vector<float> a(10);
-    reduce(*comms[static_cast<std::size_t>(rank)], a, {0, 0}).wait();
+    all_reduce_of(*comms[static_cast<std::size_t>(rank)], a, {0, 0}, Combine::mean).wait();
   });
   EXPECT_LT(cpu() - before, 0.05);
 }
@@ -160,9 +155,9 @@ TEST(Throttle, ErrorsComeThrough) {
   const auto start = Clock::now();
   const auto errors = errors_of_ranks(2, [&](Rank rank) {
     std::vector<float> a(rank == 0 ? 1000 : 999);
-    reduce(*comms[static_cast<std::size_t>(rank)], a, {0, 0}).wait();
+    all_reduce_of(*comms[static_cast<std::size_t>(rank)], a, {0, 0}, Combine::mean).wait();
   });
-  EXPECT_LT(since(start), 1 + late_s());
+  EXPECT_LT(seconds_since(start), 1 + late_s());
   for (const auto& error : errors)
     EXPECT_NE(text_of(error).find("3996"), std::string::npos) << text_of(error);
 }
@@ -171,7 +166,8 @@ TEST(Throttle, DeadlineNamesTheMissing) {
   const Watchdog watchdog("throttle deadline");
   auto comms = make_local(2, 0.3, "throttle{rate=1gbit}|local");
   std::vector<float> a(10);
-  TW_EXPECT_THROW(reduce(*comms[0], a, {5, 1}).wait(), CommError, "rank 1 (missing");
+  TW_EXPECT_THROW(all_reduce_of(*comms[0], a, {5, 1}, Combine::mean).wait(), CommError,
+                  "rank 1 (missing");
 }
 
 TEST(Throttle, RefusesNonsense) {
@@ -186,7 +182,7 @@ TEST(Fault, DroppedCallIsTheMissingOne) {
   const auto errors = errors_of_ranks(3, [&](Rank rank) {
     std::vector<float> a(10);
     for (int step = 0; step < 4; ++step)
-      reduce(*comms[static_cast<std::size_t>(rank)], a, {0, step}).wait();
+      all_reduce_of(*comms[static_cast<std::size_t>(rank)], a, {0, step}, Combine::mean).wait();
   });
   for (const auto& error : errors)
     for (const char* word : {"CommError", "rank 1", "step 2"})
@@ -201,9 +197,9 @@ TEST(Fault, DeathEndsTheOthersAtOnce) {
   const auto errors = errors_of_ranks(3, [&](Rank rank) {
     std::vector<float> a(10);
     for (int step = 0; step < 6; ++step)
-      reduce(*comms[static_cast<std::size_t>(rank)], a, {0, step}).wait();
+      all_reduce_of(*comms[static_cast<std::size_t>(rank)], a, {0, step}, Combine::mean).wait();
   });
-  EXPECT_LT(since(start), 1 + late_s());
+  EXPECT_LT(seconds_since(start), 1 + late_s());
   for (const auto& error : errors)
     for (const char* word : {"CommError", "rank 2 died", "step 3"})
       EXPECT_NE(text_of(error).find(word), std::string::npos) << text_of(error);
@@ -220,7 +216,7 @@ TEST(Fault, CorruptTurnsOneBitAndDelayIsLate) {
     const Buffer buffer{a.data(), 5, DType::i32};
     Comm& comm = *comms[static_cast<std::size_t>(rank)];
     comm.all_reduce({3, 0}, buffer, Combine::sum).wait();
-    EXPECT_GE(since(start), 0.055);
+    EXPECT_GE(seconds_since(start), 0.055);
     EXPECT_EQ(a, std::vector<std::int32_t>(5, 16));
     comm.all_reduce({4, 0}, buffer, Combine::sum).wait();
     EXPECT_EQ(a, (std::vector<std::int32_t>{32, 32, 33, 32, 32}));
@@ -232,7 +228,8 @@ TEST(Fault, KillEndsTheProcess) {
       {
         auto comms = make_local(1, 20, "fault{action=kill,call=1}|local");
         std::vector<float> a(10);
-        for (int step = 0; step < 3; ++step) reduce(*comms[0], a, {0, step}).wait();
+        for (int step = 0; step < 3; ++step)
+          all_reduce_of(*comms[0], a, {0, step}, Combine::mean).wait();
       },
       ::testing::KilledBySignal(SIGKILL), "");
   TW_EXPECT_THROW(make_local(1, 1, "fault{action=explode}|local"), ConfigError, "explode");

@@ -115,7 +115,7 @@ Handle ForeignComm::all_to_all(MessageId id, Buffer out, Buffer in,
                                std::span<const std::int64_t> in_counts) {
   check_host(CallKind::all_to_all, out, ops_->name());
   check_host(CallKind::all_to_all, in, ops_->name());
-  check_all_to_all(out, in, out_counts, in_counts, size());
+  check_all_to_all(out, in, out_counts, in_counts, rank(), size());
   count_->add(all_to_all_traffic(out_counts, in_counts, rank(), dtype_bytes(in.dtype)));
   return start({{CallKind::all_to_all, id, in.dtype},
                 in,

@@ -193,12 +193,7 @@ std::string Engine::compare(const Lane& lane, const Job& job) const {
     std::int64_t sends = 0;
     std::memcpy(&sends, said(r) + kSaidBytes + own * sizeof sends, sizeof sends);
     const std::int64_t expects = job.request.out_counts[r];
-    const Bytes bytes = dtype_bytes(s.dtype);
-    if (sends != expects)
-      return fmt::format(
-          "{}: rank {} sends {} elements ({} bytes) to rank {}, which expects {} ({} bytes)",
-          describe(s), lane.world[r], sends, sends * bytes, lane.world[own], expects,
-          expects * bytes);
+    if (sends != expects) return uneven(s, lane.world[r], sends, lane.world[own], expects);
   }
   return {};
 }

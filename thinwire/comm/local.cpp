@@ -91,7 +91,7 @@ class LocalComm final : public Comm {
                     std::span<const std::int64_t> in_counts) override {
     check_host(CallKind::all_to_all, out, name_);
     check_host(CallKind::all_to_all, in, name_);
-    check_all_to_all(out, in, out_counts, in_counts, size());
+    check_all_to_all(out, in, out_counts, in_counts, rank_, size());
     count_->add(all_to_all_traffic(out_counts, in_counts, rank_, dtype_bytes(in.dtype)));
     return start({CallKind::all_to_all, id, in.dtype}, in, out, out_counts, in_counts);
   }

@@ -88,18 +88,15 @@ std::string LocalHub::trouble(const LocalCall& call, Rank rank, const LocalPart&
 }
 
 /// For all_to_all the counts of every pair must agree; known once all are here.
-std::string LocalHub::uneven(const LocalCall& call) const {
+std::string LocalHub::pair_trouble(const LocalCall& call) const {
   if (call.parts[0].signature.kind != CallKind::all_to_all) return {};
   for (std::size_t from = 0; from < call.parts.size(); ++from)
     for (std::size_t to = 0; to < call.parts.size(); ++to) {
       const std::int64_t sends = call.parts[from].in_counts[to],
                          expects = call.parts[to].out_counts[from];
-      const Bytes each = dtype_bytes(call.parts[from].signature.dtype);
       if (sends != expects)
-        return fmt::format(
-            "{}: rank {} sends {} elements ({} bytes) to rank {}, which expects {} ({} bytes)",
-            describe(call.parts[0].signature), world(static_cast<Rank>(from)), sends, sends * each,
-            world(static_cast<Rank>(to)), expects, expects * each);
+        return uneven(call.parts[0].signature, world(static_cast<Rank>(from)), sends,
+                      world(static_cast<Rank>(to)), expects);
     }
   return {};
 }
@@ -131,7 +128,7 @@ Handle LocalHub::collective(Rank rank, const std::shared_ptr<LocalHub>& self,
     mine.pending = pending;
     call.name = name;
     if (++call.arrived == size() && wrong.empty()) {
-      wrong = uneven(call);
+      wrong = pair_trouble(call);
       call.running = wrong.empty();
       if (call.running) last = &call;
     }
@@ -180,7 +177,9 @@ std::exception_ptr LocalHub::expired(Rank rank, const Signature& signature, std:
     const LocalCall* call = sequence < 0 ? nullptr : find(sequence);
     if (!call || !call->running) {
       claim(-1, fmt::format("rank {} (local) waited {:.1f} s for {} in {}", world(rank), waited_s,
-                            missing(rank, signature, sequence, group), describe(signature)));
+                            missing(rank, signature, sequence, group),
+                            call && !call->name.empty() ? fmt::format("barrier '{}'", call->name)
+                                                        : describe(signature)));
       fault = over_;
     }
   }

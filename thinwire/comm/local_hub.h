@@ -107,7 +107,7 @@ class LocalHub {
   LocalCall* find(std::int64_t sequence);
   std::string trouble(const LocalCall& call, Rank rank, const LocalPart& part,
                       std::string_view name) const;
-  std::string uneven(const LocalCall& call) const;
+  std::string pair_trouble(const LocalCall& call) const;
   static void run(LocalCall& call);
   void release(LocalCall& call);
   std::shared_ptr<LocalPending> take(const std::shared_ptr<LocalHub>& self,

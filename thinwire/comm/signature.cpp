@@ -54,6 +54,14 @@ std::string mismatch(Rank a, const Signature& call_a, Rank b, const Signature& c
                      describe(call_a), b, describe(call_b));
 }
 
+std::string uneven(const Signature& call, Rank from, std::int64_t sends, Rank to,
+                   std::int64_t expects) {
+  const Bytes each = dtype_bytes(call.dtype);
+  return fmt::format(
+      "{}: rank {} sends {} elements ({} bytes) to rank {}, which expects {} ({} bytes)",
+      describe(call), from, sends, sends * each, to, expects, expects * each);
+}
+
 void check_host(CallKind kind, const Buffer& buffer, std::string_view transport) {
   if (buffer.device >= 0)
     throw UnsupportedError(fmt::format("{}: {} takes host memory only, got device {}",
@@ -78,10 +86,15 @@ void check_all_gather(const Buffer& out, const Buffer& in, int ranks) {
 }
 
 void check_all_to_all(const Buffer& out, const Buffer& in, std::span<const std::int64_t> out_counts,
-                      std::span<const std::int64_t> in_counts, int ranks) {
+                      std::span<const std::int64_t> in_counts, Rank rank, int ranks) {
   check_same_dtype(CallKind::all_to_all, out, in);
   check_counts("out", out, out_counts, ranks);
   check_counts("in", in, in_counts, ranks);
+  const auto own = static_cast<std::size_t>(rank);
+  if (out_counts[own] != in_counts[own])
+    throw ConfigError(fmt::format(
+        "all_to_all: out_counts and in_counts of the own rank must be equal, got {} and {}",
+        out_counts[own], in_counts[own]));
 }
 
 void check_rank(CallKind kind, std::string_view what, Rank rank, int ranks) {

@@ -280,8 +280,14 @@ void Mesh::take_posted(Call& call, Rank r, const Signature& theirs) {
 void Mesh::disagree(const Call& call, Rank r, const Signature& theirs) {
   const auto world = [&](Rank g) { return call.group->world[static_cast<std::size_t>(g)]; };
   Signature ours = call.signature;
-  if (call.plan == Plan::pairs)
-    ours.count = call.out_bytes[static_cast<std::size_t>(r)] / call.element();
+  if (call.plan == Plan::pairs) {
+    ours.count = theirs.count;
+    if (ours == theirs) {
+      const auto expects = call.out_bytes[static_cast<std::size_t>(r)] / call.element();
+      membership_->fail({-1, uneven(ours, world(r), theirs.count, world(call.rank()), expects)});
+      return;
+    }
+  }
   const bool first = world(call.rank()) < world(r);
   membership_->fail({-1, first ? mismatch(world(call.rank()), ours, world(r), theirs)
                                : mismatch(world(r), theirs, world(call.rank()), ours)});
