@@ -2,7 +2,6 @@
 // The data-parallel engine beyond the known failures' own inputs: order of sums, changes of the
 // model between steps, contributions that come late, forms, overlap.
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,14 +13,6 @@
 
 namespace thinwire::test {
 namespace {
-
-void backward(GradientSync& sync, const std::function<at::Tensor()>& forward) {
-  sync.begin();
-  at::Tensor out = forward();
-  at::Tensor* const outputs[] = {&out};
-  sync.mark(outputs);
-  out.backward();
-}
 
 /// The numbers a rank multiplies its parameters with: the local gradients.
 at::Tensor numbers(std::uint64_t seed, std::vector<std::int64_t> shape,
@@ -115,86 +106,6 @@ TEST(Engine, ALateContributionIsAddedOnAllRanks) {
       backward(sync, [&] { return (a * x).sum(); });
       EXPECT_FALSE(b.grad().defined());
     });
-}
-
-TEST(Engine, GradientsKeptBetweenStepsLiveInTheBucket) {
-  const Watchdog watchdog;
-  sync_ranks(2, [](RankWorld& world) {
-    auto a = parameter(at::ones({4})), b = parameter(at::ones({4}));
-    GradientSync sync({{"a", a}, {"b", b}}, {}, world.comm, world.options());
-    const void* memory = nullptr;
-    for (int step = 0; step < 4; ++step) {
-      // b takes no part in step 2: its cleared gradient stays cleared.
-      backward(sync, [&] {
-        return step == 2 ? (a * (world.rank + 1)).sum() : ((a + b) * (world.rank + 1)).sum();
-      });
-      EXPECT_TRUE(all_equal(a.grad(), 1.5));
-      EXPECT_TRUE(all_equal(b.grad(), step == 2 ? 0 : 1.5));
-      if (step > 0) {
-        EXPECT_EQ(a.grad().data_ptr(), memory);
-      }
-      memory = a.grad().data_ptr();
-      sgd({a, b}, 0, false);
-    }
-  });
-}
-
-/// Runs `with` on the gradient right after autograd has put it into .grad, before the engine sees
-/// it.
-class SeeGradient : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit SeeGradient(std::function<void(const at::Tensor&)> with) : with_(std::move(with)) {}
-  void operator()(const torch::autograd::Variable& parameter) override { with_(parameter.grad()); }
-
- private:
-  std::function<void(const at::Tensor&)> with_;
-};
-
-TEST(Engine, AGradientThatIsAMessageOfItsOwnTravelsWhereItLies) {
-  const Watchdog watchdog;
-  for (const bool set_to_none : {true, false})
-    sync_ranks(2, [&](RankWorld& world) {
-      auto a = parameter(at::ones({300, 20})), b = parameter(at::ones({20, 10}).t());
-      GradientSync sync({{"a", a}, {"b", b}}, {}, world.comm, world.options("wfbp"));
-      std::map<std::string, const void*> lay;
-      for (auto& [name, p] : {std::pair{"a", a}, std::pair{"b", b}})
-        torch::autograd::impl::set_post_acc_grad_hooks(
-            p, std::make_unique<SeeGradient>(
-                   [&, key = std::string(name)](const at::Tensor& g) { lay[key] = g.data_ptr(); }));
-      for (int step = 0; step < 4; ++step) {
-        sgd({a, b}, 0, set_to_none);
-        const at::Tensor x = at::full({7, 300}, world.rank + 1.0);
-        backward(sync, [&] { return at::mm(at::mm(x, a), b.t()).sum(); });
-        EXPECT_TRUE(all_equal(a.grad(), 7 * 1.5 * 10)) << "step " << step;
-        EXPECT_TRUE(all_equal(b.grad(), 7 * 1.5 * 300)) << "step " << step;
-        EXPECT_EQ(a.grad().data_ptr(), lay["a"]) << "step " << step;
-        EXPECT_EQ(b.grad().data_ptr(), lay["b"]) << "step " << step;
-        EXPECT_EQ(a.grad().storage().use_count(), 1U) << "the engine keeps no part of it";
-      }
-    });
-}
-
-TEST(Engine, GradientsThatShareMemoryDoNotTravelInIt) {
-  const Watchdog watchdog;
-  sync_ranks(2, [&](RankWorld& world) {
-    auto a = parameter(at::ones({6})), b = parameter(at::ones({2, 3}));
-    GradientSync sync({{"a", a}, {"b", b}}, {}, world.comm, world.options("wfbp"));
-    at::Tensor held;  // a user's own view of the gradient
-    for (int step = 0; step < 4; ++step) {
-      sgd({a, b}, 0);
-      // The gradients of a and of b are the same memory: what (a + b) receives, seen as two shapes.
-      backward(sync, [&] {
-        const at::Tensor c = a + b.view({6});
-        return (c * c).sum() * (world.rank + 1);
-      });
-      EXPECT_TRUE(all_equal(a.grad(), 6)) << "step " << step << ": " << a.grad();
-      EXPECT_TRUE(all_equal(b.grad(), 6)) << "step " << step << ": " << b.grad();
-      if (held.defined()) {
-        EXPECT_TRUE(all_equal(held, 6)) << "step " << step;
-      }
-      held = a.grad().view({2, 3});
-    }
-  });
 }
 
 TEST(Engine, BackwardTwiceWithoutFlagsAddsUp) {

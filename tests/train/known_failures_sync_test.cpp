@@ -12,15 +12,6 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
 };
 
-/// forward and backward of one step
-void backward(GradientSync& sync, const std::function<at::Tensor()>& forward) {
-  sync.begin();
-  at::Tensor out = forward();
-  at::Tensor* const outputs[] = {&out};
-  sync.mark(outputs);
-  out.backward();
-}
-
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(, KnownFailures, ::testing::Values(RanksAre::threads, RanksAre::processes),

@@ -68,6 +68,15 @@ inline void sync_ranks(int n, const std::function<void(RankWorld&)>& fn, double 
   for (const auto& error : sync_errors(n, fn, timeout_s, decorators)) EXPECT_EQ(error, "");
 }
 
+/// Forward and backward of one step.
+inline void backward(GradientSync& sync, const std::function<at::Tensor()>& forward) {
+  sync.begin();
+  at::Tensor out = forward();
+  at::Tensor* const outputs[] = {&out};
+  sync.mark(outputs);
+  out.backward();
+}
+
 inline bool all_equal(const at::Tensor& tensor, double value) {
   return tensor.defined() && (tensor == value).all().item<bool>();
 }

@@ -100,14 +100,8 @@ Plan GradientSync::Impl::make_plan() {
     profile.params.push_back(
         {one.name, *dtype_of(one.tensor.scalar_type()), one.tensor.sizes().vec()});
   Grouping grouping;
-  if (!profile.params.empty() && options.plan.empty()) {
-    profile.forward_s.assign(profile.params.size(), 0);
-    profile.backward_s.assign(profile.params.size(), 0);
-    Cluster cluster{.ranks_per_level = {world.size()}};
-    cluster.links["all_reduce"] = {{.latency_s = 1e-4, .bytes_per_s = 1e8}};
-    grouping =
-        make_grouping(parse_spec(options.grouping), {.profile = profile, .cluster = cluster});
-  }
+  if (options.plan.empty())
+    grouping = make_unmeasured_grouping(parse_spec(options.grouping), profile.params, world.size());
   PlanBuilder builder({.tensors = profile.params,
                        .grouping = std::move(grouping),
                        .ranks = world.size(),

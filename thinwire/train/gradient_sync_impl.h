@@ -66,21 +66,21 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   void finish();
   void finish_alone();
   void exchange_rest();
-  void send_header();
-  void check_header() const;
-  void report_not_finite();
   void add_late();
   void hand_out();
-  void report_unused();
   void learn();
   void close();
   void remember_failure(const std::string& text);
+  bool any_started() const { return next_bucket > 0; }
+
+  // gradient_sync_header.cpp: what ranks tell each other beside gradients
+  void send_header();
+  void check_header() const;
+  void report_not_finite();
+  void report_unused();
   double weight();
   void state_samples(std::int64_t samples);
   std::int64_t total_samples();
-  bool any_started() const { return next_bucket > 0; }
-
-  // header words of a rank
   std::int64_t* header_of(int rank) {
     return headers.data() + static_cast<std::size_t>(rank) * header_words;
   }
