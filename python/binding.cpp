@@ -116,7 +116,7 @@ class PyContext {
 };
 
 struct PyOptions {
-  std::string form, grouping, plan_path;
+  std::string form, grouping, algorithm, plan_path;
   std::vector<std::string> exclude;
   bool broadcast_buffers = true;
 };
@@ -154,6 +154,7 @@ class PyDataParallel {
   static SyncOptions sync_options(const PyOptions& options) {
     SyncOptions out;
     out.grouping = options.grouping;
+    out.algorithm = options.algorithm;
     out.form = options.form;
     if (!options.plan_path.empty()) out.plan = read_text(options.plan_path);
     out.broadcast_buffers = options.broadcast_buffers;
@@ -264,10 +265,11 @@ void bind_group(py::module_& m) {
 
 void bind_data_parallel(py::module_& m) {
   py::class_<PyOptions>(m, "DataParallelOptions")
-      .def(py::init([](std::string form, std::string grouping, std::string plan_path,
-                       std::vector<std::string> exclude, bool broadcast_buffers) {
-        return PyOptions{std::move(form), std::move(grouping), std::move(plan_path),
-                         std::move(exclude), broadcast_buffers};
+      .def(py::init([](std::string form, std::string grouping, std::string algorithm,
+                       std::string plan_path, std::vector<std::string> exclude,
+                       bool broadcast_buffers) {
+        return PyOptions{std::move(form),      std::move(grouping), std::move(algorithm),
+                         std::move(plan_path), std::move(exclude),  broadcast_buffers};
       }));
   py::class_<PyDataParallel>(m, "DataParallel")
       .def(py::init<std::shared_ptr<PyContext>, const PyOptions&, const PyDataParallel::Named&,

@@ -43,7 +43,7 @@ def _check_ddp_arguments(arguments):
             raise ConfigError(f"DataParallel: {name}={value!r} is not taken; {instead}")
 
 
-_OWN_ARGUMENTS = ["accumulate", "broadcast_buffers", "bucket_cap_mb", "device_ids", "exclude", "form", "group",
+_OWN_ARGUMENTS = ["accumulate", "algorithm", "broadcast_buffers", "bucket_cap_mb", "device_ids", "exclude", "form", "group",
                   "grouping", "plan", "process_group"]
 
 
@@ -95,6 +95,7 @@ class DataParallel(nn.Module):
     process_group      a group of torch.distributed in its place
     form               what travels, for example "none"
     grouping           how gradients are merged into messages: "size_cap{bytes=1MiB}", "wfbp", "single", "exact"
+    algorithm          of the exchanges: "direct", "gather", "shard"; default: chosen
     plan               path of a plan file in place of `grouping` and `form`
     accumulate         exchange only with every k-th backward
     exclude            names of parameters that stay local, the same on all ranks
@@ -107,7 +108,7 @@ class DataParallel(nn.Module):
     """
 
     def __init__(self, module, device_ids=None, *, group=None, process_group=None, form="none", grouping=None,
-                 plan=None, accumulate=1, exclude=(), broadcast_buffers=True, bucket_cap_mb=None,
+                 algorithm="", plan=None, accumulate=1, exclude=(), broadcast_buffers=True, bucket_cap_mb=None,
                  **ddp_arguments):
         super().__init__()
         _check_ddp_arguments(ddp_arguments)
@@ -125,8 +126,8 @@ class DataParallel(nn.Module):
             group = over_process_group(process_group)
         self._own = {
             "group": group or current_group(),
-            "options": native.DataParallelOptions(form, grouping or "size_cap", plan or "", list(exclude),
-                                                  broadcast_buffers),
+            "options": native.DataParallelOptions(form, grouping or "size_cap", algorithm, plan or "",
+                                                  list(exclude), broadcast_buffers),
             "accumulate": accumulate, "backwards": 0, "sync": True, "engine": None,
         }
         self.module = module

@@ -20,8 +20,6 @@ namespace thinwire::cli {
 namespace {
 
 struct Options {
-  std::string comm = "tcp";
-  int ranks = 2;
   std::vector<std::string> sizes;
   double seconds = 1, timeout_s = 300;
   std::string pin = "auto", interface;
@@ -63,16 +61,16 @@ std::optional<Bytes> next_size(Comm& comm, std::int64_t step) {
   return size[0] > 0 ? std::optional(size[0]) : std::nullopt;
 }
 
-int on_rank(const Options& options, Comm& comm) {
+int on_rank(const Options& options, const std::string& transport, Comm& comm) {
   CommBench bench(comm);
   const bool speaks = comm.rank() == 0;
   if (speaks && !options.json)
-    fmt::print("{} ranks over {}\n{:>22}  {:>9}  {:>14}  {:>8}\n", comm.size(), options.comm, "",
+    fmt::print("{} ranks over {}\n{:>22}  {:>9}  {:>14}  {:>8}\n", comm.size(), transport, "",
                "time", "bus bandwidth", "CPU s/GB");
   const std::string congestion = congestion_control(comm);
   std::vector<std::string> misses;
   const auto one = [&](Bytes bytes) {
-    Json row = row_of(bench.measure(bytes, options.seconds), options.comm, comm.size());
+    Json row = row_of(bench.measure(bytes, options.seconds), transport, comm.size());
     if (!congestion.empty()) row["congestion_control"] = congestion;
     if (speaks) print_row(row, options.json);
     if (auto words = missed(row); !words.empty()) misses.push_back(std::move(words));
@@ -99,8 +97,7 @@ int run(const Options& options) {
   if (options.pin != "auto" && options.pin != "none")
     throw ConfigError("bench comm: --pin must be auto or none, got " + options.pin);
   TrainConfig config;
-  config.ranks = options.ranks;
-  config.comm = options.comm;
+  config.ranks = 2;
   config.timeout_s = options.timeout_s;
   config.pin = options.pin;
   config.interface = options.interface;
@@ -108,7 +105,7 @@ int run(const Options& options) {
   return on_ranks(config, options.place, [&](Comm* comm) {
     if (comm == nullptr || comm->size() < 2)
       throw ConfigError("bench comm: at least 2 ranks are needed, got 1");
-    return on_rank(options, *comm);
+    return on_rank(options, config.comm, *comm);
   });
 }
 
@@ -123,11 +120,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
                             "defines them)",
                             "thinwire bench comm --comm tcp --ranks 2 --size 4KiB --size 64MiB",
                             [options] { return run(*options); });
-  verb->add_option("--comm", options->comm,
-                   "Transport: tcp, local, c10d, mpi; decorators in front (default tcp)");
-  verb->add_option("--ranks", options->ranks,
-                   "Processes to start here, threads with local (default 2); a launcher's number "
-                   "goes first");
+  add_rank_options(*verb, options->place);
   verb->add_option("--size", options->sizes,
                    "Bytes of the buffer, like 4KiB; may be repeated; '-': from standard input, "
                    "one a line (default 4 KiB to 64 MiB, in steps of 4)");
@@ -135,9 +128,6 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   verb->add_flag("--json", options->json, "One JSON object a size");
   verb->add_flag("--check", options->check,
                  "Exit code 3 where a target is missed: tcp moves 4 KiB in at most 0.1 ms");
-  verb->add_option("--join", options->place.join,
-                   "HOST:PORT where rank 0 listens, to run across machines");
-  verb->add_option("--rank", options->place.rank, "With --join: this machine's rank, from 0");
   verb->add_option("--interface", options->interface,
                    "Network interface to use (default: the one that routes to rank 0)");
   verb->add_option("--pin", options->pin, "auto: one core a rank where there are enough; none");

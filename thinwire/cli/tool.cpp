@@ -4,6 +4,7 @@
 #include "thinwire/cli/tool.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -107,11 +108,17 @@ Words own_command() {
   return words.empty() ? Words{"thinwire"} : words;
 }
 
+std::string program_called() {
+  const RankCommand& command = rank_command();
+  return command.called.empty() ? "thinwire" : command.called;
+}
+
 int run_tool(const Words& words, const Words& program) {
   RankCommand& command = how_to_start();
-  command = {"/proc/self/exe", words};  // the program that runs, wherever it was found
+  // the program that runs, wherever it was found
+  command = {"/proc/self/exe", words, words.empty() ? "" : words[0]};
   if (!program.empty()) {
-    command = {program[0], program};
+    command = {program[0], program, fmt::format("{}", fmt::join(program, " "))};
     command.words.insert(command.words.end(), words.begin() + 1, words.end());
   }
   on_notice([](const std::string& text) { fmt::print(stderr, "thinwire: {}\n", text); });

@@ -18,8 +18,11 @@ int run_tool(const Words& words, const Words& program = {});
 struct RankCommand {
   std::string file;  ///< to execute
   Words words;
+  std::string called;  ///< the program's part of the words, for people
 };
 const RankCommand& rank_command();
+/// The program as it was called, for a next command that can be typed as it stands.
+std::string program_called();
 /// The command line as it was typed, for the run's record.
 Words own_command();
 

@@ -43,16 +43,15 @@ TrainConfig configure(const Options& options) {
 
 void print_end(const TrainOutcome& outcome, std::FILE* out) {
   if (outcome.stop_signal) {
-    fmt::print(
-        out, "stopped by signal {} after step {}; saved. Go on with: thinwire train --resume {}\n",
-        outcome.stop_signal, *outcome.summary.steps, outcome.folder);
+    fmt::print(out, "stopped by signal {} after step {}; saved. Go on with: {} train --resume {}\n",
+               outcome.stop_signal, *outcome.summary.steps, program_called(), outcome.folder);
     return;
   }
   if (outcome.summary.test_accuracy)
     fmt::print(out, "test accuracy {:.2f} %, test loss {:.4f}\n",
                100 * *outcome.summary.test_accuracy, *outcome.summary.test_loss);
   if (!outcome.report.empty()) fmt::print(out, "report: {}\n", outcome.report);
-  fmt::print(out, "next: thinwire eval {}\n", outcome.folder);
+  fmt::print(out, "next: {} eval {}\n", program_called(), outcome.folder);
 }
 
 void print_json(const TrainOutcome& outcome) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thinwire/plan/exchange.h"
 
+#include <algorithm>
 #include <array>
 
+#include "thinwire/core/text.h"
 #include "thinwire/plan/maps.h"
 
 namespace thinwire {
@@ -22,5 +24,13 @@ std::string_view to_string(Role role) { return kRoles[static_cast<std::size_t>(r
 std::string_view to_string(Pattern pattern) { return kPatterns[static_cast<std::size_t>(pattern)]; }
 std::string_view to_string(Phase phase) { return kPhases[static_cast<std::size_t>(phase)]; }
 std::string_view to_string(OpKind kind) { return kOpKinds[static_cast<std::size_t>(kind)]; }
+
+std::string algorithm_fault(std::string_view name) {
+  static const std::vector<std::string> algorithms{"direct", "gather", "hierarchical", "shard",
+                                                   "tree"};
+  if (name.empty() || std::find(algorithms.begin(), algorithms.end(), name) != algorithms.end())
+    return {};
+  return unknown_name("algorithm", name, algorithms);
+}
 
 }  // namespace thinwire

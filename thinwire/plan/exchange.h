@@ -65,5 +65,7 @@ struct Exchange {
 std::string_view to_string(Role role);
 std::string_view to_string(Pattern pattern);
 std::string_view to_string(Phase phase);
+/// Why `name` is no algorithm of an exchange; empty if it is one, or is empty.
+std::string algorithm_fault(std::string_view name);
 
 }  // namespace thinwire

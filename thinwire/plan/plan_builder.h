@@ -48,9 +48,6 @@ int declare_gradient_mean(PlanBuilder& plan);
 /// bucket. ConfigError where a bucket has none or several.
 std::vector<int> exchanges_of(const Plan& plan, const Exchange& declared);
 
-/// Why `name` is no algorithm of an exchange; empty if it is one, or is empty.
-std::string algorithm_fault(std::string_view name);
-
 /// The step header: an all_gather in which every rank says which step it is at, which parameters it
 /// has used, its samples, and whether a gradient is not finite. 8-byte words: 4, and two bits a
 /// tensor.

@@ -31,6 +31,10 @@ using GroupRegistry = Registry<GroupFn>;
 const GroupRegistry& groupings();
 /// Runs the grouping named by `spec` and checks that every element stands in exactly one bucket.
 Grouping make_grouping(const Spec& spec, const GroupInput& input);
+/// The same where nothing has been measured: every tensor takes no time, and the link is a
+/// stand-in. No tensors: no buckets.
+Grouping make_unmeasured_grouping(const Spec& spec, const std::vector<TensorDesc>& params,
+                                  int ranks);
 
 /// Empty, or the first reason why `grouping` does not fit the tensors: an element that stands in no
 /// bucket or in two, a bucket without slices, a bucket of several dtypes.

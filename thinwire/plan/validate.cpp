@@ -8,7 +8,7 @@
 
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
-#include "thinwire/plan/plan_builder.h"
+#include "thinwire/plan/plan.h"
 #include "thinwire/plan/planners.h"
 
 namespace thinwire {
@@ -145,14 +145,6 @@ void check_maps(const Plan& plan, int ranks) {
 }
 
 }  // namespace
-
-std::string algorithm_fault(std::string_view name) {
-  static const std::vector<std::string> algorithms{"direct", "gather", "hierarchical", "shard",
-                                                   "tree"};
-  if (name.empty() || std::find(algorithms.begin(), algorithms.end(), name) != algorithms.end())
-    return {};
-  return unknown_name("algorithm", name, algorithms);
-}
 
 void validate(const Plan& plan, int ranks) {
   if (ranks < 1) refuse("a plan needs at least 1 rank, got {}", ranks);

@@ -11,6 +11,7 @@
 #include "thinwire/core/error.h"
 #include "thinwire/core/spec.h"
 #include "thinwire/core/text.h"
+#include "thinwire/plan/exchange.h"
 #include "thinwire/plan/planners.h"
 #include "thinwire/train/data.h"
 #include "thinwire/train/schedule.h"
@@ -63,8 +64,10 @@ std::vector<ConfigOption> make_options() {
       {"grouping", "Ranks", &C::grouping, 0, 0, "size_cap{bytes=1MiB}",
        "how gradients are merged into messages: see thinwire list groupings"},
       {"form", "Ranks", &C::form, 0, 0, "none", "what travels: memories, then a codec"},
+      {"algorithm", "Ranks", &C::algorithm, 0, 0, "gather",
+       "of gradient exchanges: direct, gather, shard; empty: chosen"},
       {"plan", "Ranks", &C::plan, 0, 0, "examples/plan/two_buckets.json",
-       "plan file in place of grouping and form, from thinwire plan or by hand"},
+       "plan file in place of grouping, form and algorithm, from thinwire plan or by hand"},
       {"interface", "Ranks", &C::interface, 0, 0, "lo",
        "network interface; empty: the one that routes to rank 0"},
       {"timeout_s", "Ranks", &C::timeout_s, 0.1, 1e6, "60", "deadline of every wait for a rank"},
@@ -150,10 +153,9 @@ void check_known(const TrainConfig& config) {
   transports().find(chain.back().name);
   chain.pop_back();
   for (const Spec& decorator : chain) comm_decorators().find(decorator.name);
-  const Profile profile{.params = {{"w", DType::f32, {1}}}, .forward_s = {0}, .backward_s = {0}};
-  Cluster cluster{.ranks_per_level = {2}};
-  cluster.links["all_reduce"] = {{.latency_s = 1e-4, .bytes_per_s = 1e8}};
-  make_grouping(parse_spec(config.grouping), {.profile = profile, .cluster = cluster});
+  make_unmeasured_grouping(parse_spec(config.grouping), {{"w", DType::f32, {1}}}, 2);
+  if (const std::string fault = algorithm_fault(config.algorithm); !fault.empty())
+    throw ConfigError(fault);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ struct TrainConfig {
   double clip_norm = 0, label_smoothing = 0;
   std::int64_t batch_size = 128, epochs = 3, steps = 0, seed = 1;
   std::int64_t ranks = 1;
-  std::string comm = "tcp", grouping = "size_cap{bytes=4MiB}", form = "none", plan, interface;
+  std::string comm = "tcp", grouping = "size_cap{bytes=4MiB}", form = "none", algorithm, plan,
+              interface;
   double timeout_s = 300;
   std::string pin = "auto";
   std::int64_t threads = 0;

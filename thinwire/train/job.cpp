@@ -78,6 +78,7 @@ void Job::load() {
       TrainerOptions{.clip_norm = config_.clip_norm,
                      .grouping = config_.grouping,
                      .form = config_.form,
+                     .algorithm = config_.algorithm,
                      .plan = config_.plan.empty() ? "" : read_text(config_.plan),
                      .seed = static_cast<std::uint64_t>(config_.seed)});
   const Team& team = trainer_->team();
