@@ -135,8 +135,7 @@ Handle ForeignComm::start(ForeignRequest request, std::uint64_t extra) {
                            ": this process group's backend does not match messages by tags, so "
                            "there is neither send nor recv");
   if (size() == 1) {
-    if (!message && request.out.data != request.in.data && request.in.count > 0)
-      std::memmove(request.out.data, request.in.data, static_cast<std::size_t>(request.in.bytes()));
+    if (!message) move_bytes(request.out.data, request.in.data, request.in.bytes());
     return Handle();
   }
   auto job = std::make_unique<Job>();

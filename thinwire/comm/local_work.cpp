@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of a collective once all ranks are there: plain copies and sums in rank order.
 #include <algorithm>
-#include <cstring>
 
 #include "thinwire/comm/local_hub.h"
 #include "thinwire/comm/reduce.h"
@@ -14,10 +13,6 @@ constexpr Bytes kRunBytes =
 
 std::byte* at(const Buffer& buffer, std::int64_t element) {
   return static_cast<std::byte*>(buffer.data) + element * dtype_bytes(buffer.dtype);
-}
-
-void move_bytes(void* to, const void* from, Bytes bytes) {
-  if (to != from && bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
 }
 
 void run_all_reduce(std::vector<LocalPart>& parts, std::vector<const void*>& sources) {

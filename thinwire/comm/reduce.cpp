@@ -116,6 +116,10 @@ void combine_half(void* out, std::span<const void* const> parts, std::int64_t co
 
 }  // namespace
 
+void move_bytes(void* to, const void* from, Bytes bytes) {
+  if (to != from && bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
+}
+
 void check_combine(DType dtype, Combine op) {
   const bool complex = dtype == DType::c64 || dtype == DType::c128;
   const bool floating = dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 ||

@@ -19,6 +19,10 @@ void combine(void* out, std::span<const void* const> parts, std::int64_t count, 
 void combine_plainly(void* out, std::span<const void* const> parts, std::int64_t count, DType dtype,
                      Combine op);
 
+/// What combining a single part is: a copy; the two may overlap, and may be null where there are no
+/// bytes, which std::memmove does not allow.
+void move_bytes(void* to, const void* from, Bytes bytes);
+
 /// Refuses such a pair before anything is sent: the sentence names both.
 void check_combine(DType dtype, Combine op);
 

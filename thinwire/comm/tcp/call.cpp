@@ -101,15 +101,13 @@ void prepare_own(Call& call) {
   call.parts_left = 0;
   call.arrived.clear();
   if (others == 0 && reduces(call.plan)) {
-    if (call.out.data != call.in.data)
-      std::memmove(call.out.data, call.in.data, static_cast<std::size_t>(call.in.bytes()));
+    move_bytes(call.out.data, call.in.data, call.in.bytes());
     return;
   }
   if (call.plan == Plan::gather) {
     // The sum is written in place, so what is still being sent must stand elsewhere.
     call.scratch.resize(static_cast<std::size_t>(call.in.bytes() * call.ranks()));
-    std::memcpy(call.scratch.data() + me * call.in.bytes(), call.in.data,
-                static_cast<std::size_t>(call.in.bytes()));
+    move_bytes(call.scratch.data() + me * call.in.bytes(), call.in.data, call.in.bytes());
     call.parts_left = call.in.count > 0 ? 1 : 0;
   } else if (reduces(call.plan)) {
     const std::int64_t chunks = (end - begin + call.chunk - 1) / call.chunk;
@@ -120,13 +118,11 @@ void prepare_own(Call& call) {
     if (static_cast<std::int64_t>(call.scratch.size()) < scratch)
       call.scratch.resize(static_cast<std::size_t>(scratch));
   } else if (call.plan == Plan::everybody) {
-    std::byte* own = bytes_of(call.out) + me * call.in.bytes();
-    if (own != bytes_of(call.in))
-      std::memmove(own, call.in.data, static_cast<std::size_t>(call.in.bytes()));
+    move_bytes(bytes_of(call.out) + me * call.in.bytes(), call.in.data, call.in.bytes());
   } else if (call.plan == Plan::pairs) {
     const auto r = static_cast<std::size_t>(me);
-    std::memmove(bytes_of(call.out) + call.out_at[r], bytes_of(call.in) + call.in_at[r],
-                 static_cast<std::size_t>(call.out_bytes[r]));
+    move_bytes(bytes_of(call.out) + call.out_at[r], bytes_of(call.in) + call.in_at[r],
+               call.out_bytes[r]);
   }
 }
 
