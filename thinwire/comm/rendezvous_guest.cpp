@@ -38,6 +38,7 @@ class Guest final : public Joining {
   void let_in(const std::shared_ptr<ControlLink>& link, const Json& hello);
   void joined(Rank peer, const std::shared_ptr<ControlLink>& link);
   void fail_for_all(const std::string& text);
+  std::string open_peers() const;
 
   asio::steady_timer retry_;
   int attempts_ = 0;
@@ -169,6 +170,8 @@ void Guest::on_host_message(const ControlMessage& message) {
       auto text = message.head.value("text", "");
       if (group_.run_id.empty() && message.head.value("config", false))
         text += " (this rank was given no run id)";
+      // Rank 0's time may be up a moment before ours; which connection is missing, only we know.
+      if (const auto open = open_peers(); !open.empty()) text += "; this rank: " + open;
       return finish(error_of({0, text, message.head.value("config", false)}, title()));
     }
     case ControlType::progress:
@@ -283,15 +286,20 @@ void Guest::fail_for_all(const std::string& text) {
   finish(error_of({-1, text}, title()));
 }
 
+/// Who is not connected to this rank, and why; empty before the table is here.
+std::string Guest::open_peers() const {
+  std::vector<std::string> open;
+  for (Rank r = 1; r < options_.size && !token_.empty(); ++r)
+    if (r != options_.rank && !group_.links[r])
+      open.push_back(peer_problem_[r].empty() ? fmt::format("rank {} did not connect", r)
+                                              : peer_problem_[r]);
+  return fmt::format("{}", fmt::join(open, "; "));
+}
+
 std::exception_ptr Guest::late() {
   if (!token_.empty()) {
-    std::vector<std::string> open;
-    for (Rank r = 1; r < options_.size; ++r)
-      if (r != options_.rank && !group_.links[r])
-        open.push_back(peer_problem_[r].empty() ? fmt::format("rank {} did not connect", r)
-                                                : peer_problem_[r]);
-    auto text = open.empty() ? "waiting for the other ranks to connect among themselves"
-                             : fmt::format("{}", fmt::join(open, "; "));
+    auto text = open_peers();
+    if (text.empty()) text = "waiting for the other ranks to connect among themselves";
     fail_for_all(fmt::format("{} (within {:.1f} s)", text, options_.timeout_s));
     return nullptr;
   }
