@@ -8,7 +8,10 @@ function(thinwire_plugin kind name target)
       message(FATAL_ERROR "plug-in '${kind}/${name}' lacks ${need}")
     endif()
   endforeach()
-  target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/thinwire/${kind}/${name}.cpp)
+  set(source ${PROJECT_SOURCE_DIR}/thinwire/${kind}/${name}.cpp)
+  target_sources(${target} PRIVATE ${source})
+  # A method need not know the names that others use in their files.
+  set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   string(MAKE_C_IDENTIFIER ${kind} kind_id)
   set_property(GLOBAL APPEND PROPERTY thinwire_plugins_${kind_id} ${name})
   set_property(GLOBAL APPEND PROPERTY thinwire_plugin_tests_${kind_id}

@@ -19,7 +19,7 @@
 namespace thinwire::cli {
 namespace {
 
-struct Options {
+struct BenchOptions {
   std::vector<std::string> sizes;
   double seconds = 1, timeout_s = 300;
   std::string pin = "auto", interface;
@@ -27,7 +27,7 @@ struct Options {
   RankOptions place;
 };
 
-std::vector<Bytes> sizes_of(const Options& options) {
+std::vector<Bytes> sizes_of(const BenchOptions& options) {
   std::vector<Bytes> sizes;
   for (const std::string& text : options.sizes) {
     sizes.push_back(parse_bytes(text));
@@ -61,7 +61,7 @@ std::optional<Bytes> next_size(Comm& comm, std::int64_t step) {
   return size[0] > 0 ? std::optional(size[0]) : std::nullopt;
 }
 
-int on_rank(const Options& options, const std::string& transport, Comm& comm) {
+int on_rank(const BenchOptions& options, const std::string& transport, Comm& comm) {
   CommBench bench(comm);
   const bool speaks = comm.rank() == 0;
   if (speaks && !options.json)
@@ -89,7 +89,7 @@ int on_rank(const Options& options, const std::string& transport, Comm& comm) {
   return misses.empty() ? kOk : kCheckFailed;
 }
 
-int run(const Options& options) {
+int run_bench(const BenchOptions& options) {
   if (options.sizes != std::vector<std::string>{"-"}) sizes_of(options);
   if (!(options.seconds > 0))
     throw ConfigError(
@@ -112,14 +112,14 @@ int run(const Options& options) {
 }  // namespace
 
 void add_bench(CLI::App& app, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   CLI::App* bench = app.add_subcommand("bench", "Measure what this machine and its links do");
   bench->require_subcommand(1);
   CLI::App* verb = add_verb(*bench, chosen, "comm",
                             "All-reduce: time, bus bandwidth and CPU seconds per GB (docs/costs.md "
                             "defines them)",
                             "thinwire bench comm --comm tcp --ranks 2 --size 4KiB --size 64MiB",
-                            [options] { return run(*options); });
+                            [options] { return run_bench(*options); });
   add_rank_options(*verb, options->place);
   verb->add_option("--size", options->sizes,
                    "Bytes of the buffer, like 4KiB; may be repeated; '-': from standard input, "

@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kReached = 0.9;  // TCP's headers take 4 % of a link, a busy machine some more
 
-struct Options {
+struct DoctorOptions {
   bool json = false;
   std::string join, interface, rate;
   int rank = -1, ranks = 0;
@@ -40,7 +40,7 @@ Json diagnosis() {
           {"interfaces", network_interfaces()}};
 }
 
-JoinOptions join_options(const Options& options) {
+JoinOptions join_options(const DoctorOptions& options) {
   if (options.join.empty())
     if (auto launched = launch_environment()) {
       launched->join.timeout_s = options.timeout_s;
@@ -75,29 +75,31 @@ bool judge(Json& links, double bytes_per_s) {
   return all;
 }
 
-void line(std::string_view label, std::string_view text) { fmt::print("{:<20} {}\n", label, text); }
+void print_line(std::string_view label, std::string_view text) {
+  fmt::print("{:<20} {}\n", label, text);
+}
 
 std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 void print_machine(const Json& found) {
-  for (const auto& [key, value] : found.at("build").items()) line(key, text_of(value));
-  line("transports", join(found.at("transports").get<std::vector<std::string>>(), ", "));
+  for (const auto& [key, value] : found.at("build").items()) print_line(key, text_of(value));
+  print_line("transports", join(found.at("transports").get<std::vector<std::string>>(), ", "));
   const Json& here = found.at("machine");
   std::vector<std::string> allowed;
   for (const Json& core : here.at("cores_allowed")) allowed.push_back(core.dump());
-  line("cores",
-       fmt::format("{}, this process may use {}", here.at("cores").dump(), join(allowed, ",")));
+  print_line("cores", fmt::format("{}, this process may use {}", here.at("cores").dump(),
+                                  join(allowed, ",")));
   if (here.contains("load_1min"))
-    line("load", fmt::format("{:.2f}", here.at("load_1min").get<double>()));
-  line("memory", fmt::format("{}, {} available", format_bytes(here.at("memory_bytes")),
-                             format_bytes(here.at("memory_available_bytes"))));
+    print_line("load", fmt::format("{:.2f}", here.at("load_1min").get<double>()));
+  print_line("memory", fmt::format("{}, {} available", format_bytes(here.at("memory_bytes")),
+                                   format_bytes(here.at("memory_available_bytes"))));
   const Json& tcp = found.at("tcp");
   if (tcp.contains("congestion_control"))
-    line("congestion control",
-         fmt::format("{} (available: {})", text_of(tcp.at("congestion_control")),
-                     text_of(tcp.value("congestion_control_available", Json("not said")))));
+    print_line("congestion control",
+               fmt::format("{} (available: {})", text_of(tcp.at("congestion_control")),
+                           text_of(tcp.value("congestion_control_available", Json("not said")))));
   for (const Json& one : found.at("interfaces")) {
     std::string text = join(one.at("addresses").get<std::vector<std::string>>(), ", ");
     if (text.empty()) text = "no address";
@@ -105,7 +107,7 @@ void print_machine(const Json& found) {
     if (one.contains("speed_bit_per_s"))
       text += ", " + format_rate(one.at("speed_bit_per_s").get<double>() / 8);
     if (!one.at("up").get<bool>()) text += ", down";
-    line("interface " + one.at("name").get<std::string>(), text);
+    print_line("interface " + one.at("name").get<std::string>(), text);
   }
 }
 
@@ -118,11 +120,11 @@ void print_links(const Json& links, double asked) {
       text +=
           fmt::format(", {} {}", link.at("reaches_rate").get<bool>() ? "reaches" : "does not reach",
                       format_rate(asked));
-    line(fmt::format("link {} to {}", link.at("from").dump(), link.at("to").dump()), text);
+    print_line(fmt::format("link {} to {}", link.at("from").dump(), link.at("to").dump()), text);
   }
 }
 
-int run(const Options& options) {
+int run_doctor(const DoctorOptions& options) {
   if (!(options.timeout_s > 0))
     throw ConfigError(fmt::format("doctor: --timeout must be above 0, got {}", options.timeout_s));
   const double asked = options.rate.empty() ? 0 : parse_rate(options.rate);
@@ -146,11 +148,11 @@ int run(const Options& options) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorOptions>();
   CLI::App* verb = add_verb(app, chosen, "doctor",
                             "Say what this build and this machine offer, and what the links carry",
                             "thinwire doctor --join node-a:29400 --rank 0 --ranks 2 --rate 1gbit",
-                            [options] { return run(*options); });
+                            [options] { return run_doctor(*options); });
   verb->add_flag("--json", options->json, "One JSON object");
   verb->add_option("--join", options->join,
                    "HOST:PORT where rank 0 listens; measures the links between rank 0 and "

@@ -12,14 +12,14 @@
 namespace thinwire::cli {
 namespace {
 
-struct Options {
+struct EvalOptions {
   std::string checkpoint;
   std::vector<std::string> words;
   RankOptions ranks;
   bool json = false;
 };
 
-int run(const Options& options) {
+int run_eval(const EvalOptions& options) {
   TrainConfig config = config_of_checkpoint(options.checkpoint);
   config.comm = "tcp";
   for (const auto& word : options.words) set_option(config, word);
@@ -51,10 +51,10 @@ int run(const Options& options) {
 }  // namespace
 
 void add_eval(CLI::App& app, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalOptions>();
   CLI::App* verb =
       add_verb(app, chosen, "eval", "Test accuracy of a checkpoint",
-               "thinwire eval runs/2026-01-31-cnn", [options] { return run(*options); });
+               "thinwire eval runs/2026-01-31-cnn", [options] { return run_eval(*options); });
   verb->add_option(
           "checkpoint", options->checkpoint,
           "A run folder (its best), a checkpoint folder, or a .safetensors file with model=")

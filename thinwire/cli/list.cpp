@@ -12,7 +12,7 @@
 namespace thinwire::cli {
 namespace {
 
-struct Options {
+struct ListOptions {
   bool json = false, markdown = false;
   std::string kind;
 };
@@ -49,7 +49,7 @@ void print_markdown(const std::vector<ListRow>& rows) {
   }
 }
 
-int run(const Options& options) {
+int run_list(const ListOptions& options) {
   auto rows = all_rows();
   if (!options.kind.empty()) {
     std::vector<std::string> kinds;
@@ -75,9 +75,9 @@ int run(const Options& options) {
 }  // namespace
 
 void add_list(CLI::App& app, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ListOptions>();
   CLI::App* verb = add_verb(app, chosen, "list", "List every method, its options and defaults",
-                            "thinwire list grouping", [options] { return run(*options); });
+                            "thinwire list grouping", [options] { return run_list(*options); });
   verb->add_option("kind", options->kind, "Only this kind, for example grouping");
   verb->add_flag("--json", options->json, "One JSON array of {kind, name, help}");
   verb->add_flag("--markdown", options->markdown, "A Markdown table");

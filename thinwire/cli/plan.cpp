@@ -12,7 +12,7 @@
 namespace thinwire::cli {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::string profile, cluster, grouping = "exact", form = "none", out, check;
   int ranks = 0;
   bool json = false;
@@ -56,7 +56,7 @@ void print_rows(const std::vector<Row>& rows, const std::string& chosen, Seconds
                format_bytes(row.largest_bytes), row.step_s * 1e3, (row.step_s - compute_s) * 1e3);
 }
 
-Json to_json(const std::vector<Row>& rows, Seconds compute_s) {
+Json rows_json(const std::vector<Row>& rows, Seconds compute_s) {
   Json out = Json::array();
   for (const auto& row : rows)
     out.push_back({{"grouping", row.grouping},
@@ -76,7 +76,7 @@ std::vector<Spec> read_form(const std::string& text) {
   return form;
 }
 
-int make_plan(const Options& options) {
+int make_plan(const PlanOptions& options) {
   if (options.profile.empty() || options.cluster.empty())
     throw ConfigError(
         "plan: --profile and --cluster are needed, or --check with --ranks or --cluster");
@@ -104,7 +104,7 @@ int make_plan(const Options& options) {
              {"form", options.form},
              {"payload_bytes", total},
              {"compute_s", compute_s},
-             {"groupings", to_json(rows, compute_s)},
+             {"groupings", rows_json(rows, compute_s)},
              {"digest", fmt::format("{:016x}", digest(plan))}};
     if (!options.out.empty()) out["out"] = options.out;
     fmt::print("{}\n", dump(out, "plan"));
@@ -120,7 +120,7 @@ int make_plan(const Options& options) {
   return kOk;
 }
 
-int check_plan(const Options& options) {
+int check_plan(const PlanOptions& options) {
   if (options.ranks < 1 && options.cluster.empty())
     throw ConfigError("plan: --check needs --ranks (at least 1) or --cluster");
   const Plan plan =
@@ -146,7 +146,7 @@ int check_plan(const Options& options) {
 }  // namespace
 
 void add_plan(CLI::App& app, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   CLI::App* verb = add_verb(
       app, chosen, "plan", "Predict step times of groupings; write or check a plan file",
       "thinwire plan --profile tests/plan/profiles/resnet18.json \\\n"

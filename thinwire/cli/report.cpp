@@ -13,13 +13,13 @@
 namespace thinwire::cli {
 namespace {
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> runs;
   std::string out;
   bool json = false;
 };
 
-Json to_json(const RunData& run) {
+Json run_json(const RunData& run) {
   const Json info = thinwire::to_json(run.info);
   return {{"path", run.path},
           {"name", run.info.name},
@@ -37,7 +37,7 @@ RunData read(const std::string& path) {
   }
 }
 
-int run(const Options& options) {
+int run_report(const ReportOptions& options) {
   std::vector<RunData> runs;
   for (const std::string& path : options.runs) runs.push_back(read(path));
   std::string out = options.out;
@@ -47,7 +47,7 @@ int run(const Options& options) {
   write_text(out, html_report(runs));
   if (options.json) {
     Json list = Json::array();
-    for (const RunData& one : runs) list.push_back(to_json(one));
+    for (const RunData& one : runs) list.push_back(run_json(one));
     fmt::print("{}\n",
                dump({{"report", out}, {"verdict", verdict(runs)}, {"runs", list}}, "report"));
     return kOk;
@@ -62,11 +62,11 @@ int run(const Options& options) {
 }  // namespace
 
 void add_report(CLI::App& app, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportOptions>();
   CLI::App* verb = add_verb(app, chosen, "report",
                             "Write the HTML report of runs, side by side if several are given",
                             "thinwire report runs/cnn runs/cnn-topk --out compare.html",
-                            [options] { return run(*options); });
+                            [options] { return run_report(*options); });
   verb->add_option("run", options->runs, "Run folders; ratios are against the first")->required();
   verb->add_option("--out", options->out,
                    "The file to write (default: report.html in the run's folder; of several "

@@ -15,14 +15,14 @@
 namespace thinwire::cli {
 namespace {
 
-struct Options {
+struct TrainOptions {
   std::vector<std::string> words;  // a TOML file, key=value
   RankOptions ranks;
   std::string resume, model;
   bool dry_run = false, options = false, markdown = false, json = false, quiet = false;
 };
 
-TrainConfig configure(const Options& options) {
+TrainConfig configure(const TrainOptions& options) {
   TrainConfig config;
   if (!options.resume.empty()) config = config_of_checkpoint(options.resume);
   bool first = true;
@@ -68,7 +68,7 @@ void print_json(const TrainOutcome& outcome) {
   fmt::print("{}\n", json.dump());
 }
 
-int run(const Options& options) {
+int run_train(const TrainOptions& options) {
   if (options.options) {
     fmt::print("{}", describe_options(options.markdown));
     return kOk;
@@ -99,10 +99,10 @@ int run(const Options& options) {
 }  // namespace
 
 void add_train(CLI::App& app, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      add_verb(app, chosen, "train", "Train a network on one or many ranks",
-               "thinwire train --ranks 2 model=cnn epochs=3", [options] { return run(*options); });
+  auto options = std::make_shared<TrainOptions>();
+  CLI::App* verb = add_verb(app, chosen, "train", "Train a network on one or many ranks",
+                            "thinwire train --ranks 2 model=cnn epochs=3",
+                            [options] { return run_train(*options); });
   verb->add_option("config", options->words, "A TOML file, then key=value words (see --options)");
   add_rank_options(*verb, options->ranks);
   verb->add_option("--model", options->model,

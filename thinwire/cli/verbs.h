@@ -2,13 +2,13 @@
 // How a verb joins the command line: one file thinwire/cli/NAME.cpp with add_NAME, one line in
 // tool.cpp.
 //   void add_plan(CLI::App& app, Chosen& chosen) {
-//     auto options = std::make_shared<Options>();
+//     auto options = std::make_shared<PlanOptions>();
 //     CLI::App* verb = add_verb(app, chosen, "plan", "what it does", "thinwire plan ...",
-//                               [options] { return run(*options); });
+//                               [options] { return run_plan(*options); });
 //     verb->add_option("--profile", options->profile, "...");
 //   }
-// `run` prints to standard output and returns an exit code; errors are thrown. Files that the user
-// names are read with `load`, so that a malformed one ends with code 2.
+// `run_plan` prints to standard output and returns an exit code; errors are thrown. Files that the
+// user names are read with `load`, so that a malformed one ends with code 2.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>

@@ -16,6 +16,8 @@
 
 #include "thinwire/core/text.h"
 
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+
 namespace thinwire {
 namespace {
 

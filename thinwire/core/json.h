@@ -6,6 +6,9 @@
 #include <string>
 #include <string_view>
 
+// Compiled once, with json.cpp, and not anew with every source that holds a value.
+extern template class nlohmann::basic_json<nlohmann::ordered_map>;
+
 namespace thinwire {
 
 using Json = nlohmann::ordered_json;

@@ -14,7 +14,7 @@
 namespace thinwire {
 namespace {
 
-std::vector<std::int64_t> contiguous_strides(at::IntArrayRef sizes) {
+std::vector<std::int64_t> packed_strides(at::IntArrayRef sizes) {
   std::vector<std::int64_t> strides(sizes.size(), 1);
   for (std::size_t i = sizes.size(); i-- > 1;)
     strides[i - 1] = strides[i] * std::max<std::int64_t>(sizes[i], 1);
@@ -23,7 +23,7 @@ std::vector<std::int64_t> contiguous_strides(at::IntArrayRef sizes) {
 
 std::vector<std::int64_t> strides_of(const at::Tensor& parameter) {
   return parameter.is_non_overlapping_and_dense() ? parameter.strides().vec()
-                                                  : contiguous_strides(parameter.sizes());
+                                                  : packed_strides(parameter.sizes());
 }
 
 void check_whole(const Plan& plan, std::size_t bucket, const Slice& slice,

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 
+#include "thinwire/codec/torch_dtype.h"
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
 #include "thinwire/train/safetensors.h"
@@ -18,42 +19,6 @@
 namespace thinwire {
 namespace fs = std::filesystem;
 namespace {
-
-DType dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return DType::f64;
-    case at::kFloat:
-      return DType::f32;
-    case at::kHalf:
-      return DType::f16;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kLong:
-      return DType::i64;
-    case at::kInt:
-      return DType::i32;
-    case at::kShort:
-      return DType::i16;
-    case at::kChar:
-      return DType::i8;
-    case at::kByte:
-      return DType::u8;
-    case at::kBool:
-      return DType::bool8;
-    case at::kComplexFloat:
-      return DType::c64;
-    default:
-      throw UnsupportedError(fmt::format("checkpoint: no tensors of type {}", at::toString(type)));
-  }
-}
-
-at::ScalarType scalar_of(DType dtype) {
-  for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt,
-                          at::kShort, at::kChar, at::kByte, at::kBool, at::kComplexFloat})
-    if (dtype_of(type) == dtype) return type;
-  throw UnsupportedError(fmt::format("checkpoint: no tensors of type {}", to_string(dtype)));
-}
 
 /// "64x3x3x3"; "scalar" for no dimension.
 std::string extents(const at::Tensor& tensor) {
@@ -126,8 +91,11 @@ void write_tensors(const std::string& path, const NamedTensors& tensors,
   std::vector<TensorSpan> spans;
   for (const auto& [name, tensor] : tensors) {
     dense.push_back(tensor.detach().cpu().contiguous());
-    spans.push_back(
-        {name, dtype_of(tensor.scalar_type()), tensor.sizes().vec(), dense.back().data_ptr()});
+    const auto dtype = dtype_of(tensor.scalar_type());
+    if (!dtype)
+      throw UnsupportedError(fmt::format("checkpoint: '{}': no tensors of type {}", name,
+                                         at::toString(tensor.scalar_type())));
+    spans.push_back({name, *dtype, tensor.sizes().vec(), dense.back().data_ptr()});
   }
   write_safetensors(path, spans, metadata);
 }
@@ -136,7 +104,7 @@ NamedTensors read_tensors(const std::string& path) {
   const SafetensorsFile file = read_safetensors(path);
   NamedTensors out;
   for (const auto& [name, entry] : file.tensors) {
-    const at::Tensor tensor = at::empty(entry.shape, scalar_of(entry.dtype));
+    const at::Tensor tensor = at::empty(entry.shape, scalar_type_of(entry.dtype));
     if (entry.bytes > 0)
       std::memcpy(tensor.data_ptr(), file.data.data() + entry.begin,
                   static_cast<std::size_t>(entry.bytes));
