@@ -89,6 +89,38 @@ TEST_P(KnownFailures, KF04_SeveralContributions) {
     });
 }
 
+TEST(DataParallel, TheTraceHasForwardBackwardAndUpdateInOrder) {
+  const Watchdog watchdog;
+  sync_ranks(2, [&](RankWorld& world) {
+    DataParallel model(small_net(0), world.comm, world.options());
+    torch::optim::SGD optimizer(model.parameters(), 0.1);
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      model(batch(world.rank)).pow(2).mean().backward();
+      optimizer.step();
+      model.sync().end_update();
+    }
+    for (int step = 0; step < 2; ++step) {
+      Event forward, update;
+      Seconds backward_begin_s = 1e9, backward_end_s = 0;
+      for (const Event& event : model.sync().trace()) {
+        if (event.step != step) continue;
+        if (event.kind == OpKind::forward) forward = event;
+        if (event.kind == OpKind::update) update = event;
+        if (event.kind == OpKind::backward) {
+          backward_begin_s = std::min(backward_begin_s, event.begin_s);
+          backward_end_s = std::max(backward_end_s, event.end_s);
+        }
+      }
+      EXPECT_EQ(forward.index, kWhole);
+      EXPECT_LT(forward.begin_s, forward.end_s);
+      EXPECT_EQ(forward.end_s, backward_begin_s);
+      EXPECT_LE(backward_end_s, update.begin_s);
+      EXPECT_LT(update.begin_s, update.end_s);
+    }
+  });
+}
+
 TEST(DataParallel, EqualsOneProcessOnTheJoinedBatch) {
   const Watchdog watchdog;
   for (const bool clip : {false, true})

@@ -418,8 +418,10 @@ TEST_P(KnownFailures, KF45_ExchangesOverlapTheBackward) {
         EXPECT_LE(best.compute_s + best.exposed_s, 0.280);
         std::vector<Event> sent, computed;
         for (const Event& event : sync.trace())
-          if (event.step == best.step)
-            (event.kind == OpKind::exchange ? sent : computed).push_back(event);
+          if (event.step == best.step && event.kind == OpKind::exchange)
+            sent.push_back(event);
+          else if (event.step == best.step && event.kind == OpKind::backward)
+            computed.push_back(event);
         ASSERT_EQ(sent.size(), 4u);
         ASSERT_EQ(computed.size(), 4u);
         for (std::size_t k = 0; k < 3; ++k) {

@@ -10,6 +10,8 @@
 
 namespace thinwire {
 
+constexpr int kWhole = -1;  ///< index of an event that stands for all tensors at once
+
 /// `index` is a tensor for forward and backward, an exchange id for exchange. Times count from the
 /// run's start.
 struct Event {

@@ -147,8 +147,10 @@ std::string to_chrome_json(const TraceFile& trace, const EventName& name) {
       events.push_back(
           label("thread_name", event.rank, lane,
                 lane == 0 ? std::string("compute") : fmt::format("exchanges {}", lane)));
-    const std::string text =
-        name ? name(event) : fmt::format("{} {}", to_string(event.kind), event.index);
+    const std::string text = name ? name(event)
+                             : event.index == kWhole
+                                 ? std::string(to_string(event.kind))
+                                 : fmt::format("{} {}", to_string(event.kind), event.index);
     events.push_back({{"name", text},
                       {"cat", to_string(event.kind)},
                       {"ph", "X"},

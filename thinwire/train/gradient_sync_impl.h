@@ -150,7 +150,7 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   bool counts_stated = false;
   std::optional<double> weight_now;
 
-  Seconds begun_s = 0, backward_end_s = 0, last_contribution_s = 0;
+  Seconds begun_s = 0, backward_end_s = 0, last_contribution_s = 0, exchanged_s = 0;
   CommCounters counters_before;
   StepStats stats;
 };

@@ -77,6 +77,11 @@ void GradientSync::Impl::tell(Phase phase, std::int64_t at_step, int bucket) {
 void GradientSync::Impl::end_update() {
   if (!broken.empty()) throw CommError(broken);
   if (step == 0) return;
+  recorder.add({.step = step - 1,
+                .kind = OpKind::update,
+                .index = kWhole,
+                .begin_s = exchanged_s,
+                .end_s = recorder.now()});
   try {
     tell(Phase::update_end, step - 1);
   } catch (const std::exception& error) {
@@ -95,7 +100,14 @@ void GradientSync::Impl::open() {
   if (is_open) return;
   is_open = true;
   last_contribution_s = recorder.now();
-  if (!begun) begun_s = last_contribution_s;
+  if (begun)
+    recorder.add({.step = step,
+                  .kind = OpKind::forward,
+                  .index = kWhole,
+                  .begin_s = begun_s,
+                  .end_s = last_contribution_s});
+  else
+    begun_s = last_contribution_s;
   for (std::size_t b = 0; b < missing.size(); ++b) {
     missing[b] = 0;
     for (const int i : buckets->parameters_of(static_cast<int>(b)))
@@ -249,7 +261,8 @@ void GradientSync::Impl::finish_alone() {
   const CommCounters now = exchanger->group(0).counters();
   stats.step = step;
   stats.compute_s = backward_end_s - begun_s;
-  stats.exposed_s = recorder.now() - backward_end_s;
+  exchanged_s = recorder.now();
+  stats.exposed_s = exchanged_s - backward_end_s;
   stats.payload_bytes = now.payload_bytes - counters_before.payload_bytes;
   stats.wire_bytes = stats.payload_bytes + now.header_bytes - counters_before.header_bytes;
   counters_before = now;
