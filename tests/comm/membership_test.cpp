@@ -11,11 +11,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "tests/comm/joining.h"
 #include "tests/support/comm_faults.h"
 #include "tests/support/expect_throw.h"
+#include "tests/support/ports.h"
 #include "tests/support/ranks.h"
 #include "tests/support/watchdog.h"
 #include "thinwire/comm/membership.h"
@@ -347,6 +350,7 @@ TEST(KnownFailures, KF39_AForeignProcessHoldsThePort) {  // (i)
 const RegisterScenario kStay("member.stay", [](const RankContext& c) {
   const auto group = join_group(options_at(c.args.at(0), c.rank, c.size, 20, "first"));
   std::printf("joined\n");
+  for (const int port : test::own_ports()) std::printf("port %d\n", port);
   for (int i = 0; i < 100; ++i) {
     group->all_gather("stay", "");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -377,10 +381,22 @@ TEST(KnownFailures, KF39_TwoRunsWithThePortLeftOpen) {  // (iii)
   std::vector<std::unique_ptr<RankProcesses>> runs;
   for (int i = 0; i < 2; ++i)
     runs.push_back(std::make_unique<RankProcesses>(
-        2, "member.join",
-        test::ProcessOptions{.args = {"file:" + temporary_file("thinwire-kf39"), "20", ""}}));
+        2, "member.stay",
+        test::ProcessOptions{.args = {"file:" + temporary_file("thinwire-kf39")}}));
+  std::set<std::string> ports;
+  std::size_t told = 0;
   for (auto& run : runs)
-    for (const auto& result : run->wait_all()) EXPECT_EQ(result.exit_code, 0) << result.output;
+    for (const auto& result : run->wait_all()) {
+      EXPECT_EQ(result.exit_code, 0) << result.output;
+      std::istringstream lines(result.output);
+      for (std::string line; std::getline(lines, line);)
+        if (line.starts_with("port ")) {
+          ports.insert(line);
+          ++told;
+        }
+    }
+  EXPECT_GE(told, 4u);
+  EXPECT_EQ(ports.size(), told) << "no port is open twice, within a run or between both";
 }
 
 TEST(KnownFailures, KF44_SixteenRanksStartLateLast) {  // the joining of it

@@ -34,12 +34,13 @@ def values(module):
     return [p.detach().flatten().tolist() for p in module.parameters()]
 
 
-def train(steps=4, model_seed_by_rank=False, set_to_none=True, compile="", optimizer="sgd", accumulate=1):
+def train(steps=4, model_seed_by_rank=False, set_to_none=True, compile="", optimizer="sgd", accumulate=1,
+          algorithm=""):
     rank, ranks = tw.rank(), tw.ranks()
     module = small_model(rank if model_seed_by_rank else 0)
     if compile == "inside":
         module = torch.compile(module, backend="aot_eager")
-    model = tw.DataParallel(module, accumulate=accumulate)
+    model = tw.DataParallel(module, accumulate=accumulate, algorithm=algorithm)
     run = torch.compile(model, backend="aot_eager") if compile == "outside" else model
     make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
     opt = make(model.parameters(), lr=0.1)
@@ -106,6 +107,37 @@ def front():
     }
 
 
+def autocast(steps=3):
+    """bf16 autocast around the forward: on each step, whether the gradients are those of one process that runs every
+    rank's batch in turn and takes the mean."""
+    model, alone = tw.DataParallel(small_model()), small_model()
+    opt, control = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, alone))
+    equal, dtypes = [], set()
+
+    def backward(module, x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = module(x)
+        dtypes.add(str(out.dtype))
+        nn.functional.mse_loss(out.float(), y).backward()
+
+    for step in range(steps):
+        opt.zero_grad()
+        backward(model, *data(step, tw.rank()))
+        sums = None
+        for rank in range(tw.ranks()):
+            control.zero_grad()
+            backward(alone, *data(step, rank))
+            own = [p.grad.clone() for p in alone.parameters()]
+            sums = own if sums is None else [a + b for a, b in zip(sums, own)]
+        for p, total in zip(alone.parameters(), sums):
+            p.grad = total / tw.ranks()
+        dtypes |= {str(p.grad.dtype) for p in model.parameters()}
+        equal.append(all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), alone.parameters())))
+        opt.step()
+        control.step()
+    return {"equal": equal, "dtypes": sorted(dtypes), "parameters": values(model)}
+
+
 def arguments():
     """DDP's arguments: the sentence of each refusal."""
     texts = {}
@@ -113,7 +145,7 @@ def arguments():
                 "bucket_cap_mb": 10, "check_reduction": True, "dim": 0, "broadcast_buffers": False, "device_ids": None}
     tw.DataParallel(small_model(), **accepted)
     for name, value in {"dim": 1, "mixed_precision": "x", "find_unused_paramters": True, "accumulate": 0,
-                        "form": "nonne", "grouping": "size_cup", "device_ids": [0], "init_sync": False,
+                        "form": "nonne", "grouping": "size_cup", "device_ids": [0], "init_sync": False, "algorithm": "ring",
                         "output_device": 0, "process_group": 3}.items():
         try:
             tw.DataParallel(small_model(), **{name: value})

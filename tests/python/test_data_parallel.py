@@ -24,6 +24,11 @@ def test_equals_joined_batch(set_to_none, optimizer):
     assert close(a["parameters"], scenarios.joined(optimizer=optimizer))
 
 
+def test_algorithms_agree():
+    results = [ranks.run("train", algorithm=name)[0] for name in ("direct", "gather", "shard")]
+    assert results[0] == results[1] == results[2]
+
+
 def test_starts_from_rank_0():
     a, b = ranks.run("train", model_seed_by_rank=True)
     assert a["parameters"] == b["parameters"]
@@ -41,6 +46,13 @@ def test_compile(where):
     a, b = ranks.run("train", compile=where)
     assert a["parameters"] == b["parameters"]
     assert close(a["parameters"], scenarios.joined())
+
+
+def test_autocast_to_bfloat16():
+    a, b = ranks.run("autocast")
+    assert a["parameters"] == b["parameters"]
+    assert a["dtypes"] == ["torch.bfloat16", "torch.float32"], "outputs in bf16, gradients in the parameters' type"
+    assert a["equal"] == b["equal"] == [True, True, True]
 
 
 def test_front():
@@ -62,6 +74,7 @@ def test_arguments():
         assert "batches" in texts["join"] and "form=" in texts["register_comm_hook"]
         assert "CPU" in texts["device_ids"] and "torch.distributed" in texts["process_group"]
         assert "'none'" in texts["form"] and "size_cap" in texts["grouping"]
+        assert "'ring'" in texts["algorithm"] and "gather" in texts["algorithm"]
 
 
 def test_KF11_uneven_batches():

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/report/scratch.h"
+#include "tests/support/ports.h"
 #include "tests/support/watchdog.h"
 #include "thinwire/comm/membership.h"
 #include "thinwire/core/error.h"
@@ -38,6 +39,7 @@ int rank_main(const std::string& mode) {
   const Rank rank = environment->join.rank;
   auto comm = make_comm("tcp", environment->join);
   append(notes, "pid " + std::to_string(getpid()));
+  for (const int port : test::own_ports()) append(notes, "port " + std::to_string(port));
   for (int step = 0; step < 3; ++step) {
     double stop = StopSignals::received();
     comm->all_reduce({-1, step}, {&stop, 1, DType::f64}, Combine::max).wait();
@@ -107,10 +109,14 @@ Ended run(const std::string& mode, int signal = 0) {
   ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
   ended.errors = notes_of(errors);
   std::ifstream in(notes);
+  std::set<int> ports;
   for (std::string word; in >> word;)
     if (word == "pid") {
       in >> word;
       ended.ranks.push_back(std::stoi(word));
+    } else if (word == "port") {
+      in >> word;
+      ports.insert(std::stoi(word));
     }
   EXPECT_EQ(ended.ranks.size(), 2u);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
@@ -119,6 +125,9 @@ Ended run(const std::string& mode, int signal = 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_TRUE(gone(pid)) << "rank process " << pid << " is left after 3 s (" << mode << ")";
   }
+  EXPECT_GE(ports.size(), 2u) << "each rank has sockets while it trains";
+  for (const int port : ports)
+    EXPECT_TRUE(test::can_bind(port)) << port << " cannot be bound again (" << mode << ")";
   EXPECT_EQ(ended.errors.find("signal 11"), std::string::npos) << ended.errors;
   EXPECT_EQ(ended.errors.find("signal 6"), std::string::npos) << ended.errors;
   return ended;
