@@ -43,8 +43,8 @@ def environment(source, build, tmp_path_factory):
     build_pip = build.parent / f"{build.name}-pip"
     shutil.rmtree(build_pip, ignore_errors=True)
     run(sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--no-deps",
-        "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-C", f"build-dir={build_pip}", source,
-        timeout=1500,
+        "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--config-settings",
+        f"build-dir={build_pip}", source, timeout=1500,
         env=clean_environment(PATH=scripts, CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count())))
     shutil.rmtree(build_pip)
     return folder
