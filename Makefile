@@ -10,7 +10,7 @@ BUILD := $(NICE) cmake --build build -j $(JOBS)
 .PHONY: all setup setup-build demo test fast format docs docs-check install clean help
 
 all: setup-build  ## build the tool (build/bin/thinwire) and the Python package (importable in .venv)
-	@echo "make: building the tool and the Python package; from nothing some 10 minutes on two cores"
+	@echo "make: building the tool and the Python package; from nothing some 6 minutes on two cores"
 	cmake --preset release
 	$(BUILD)
 	@tools/link_python
@@ -23,13 +23,13 @@ setup-build:
 	@tools/setup build
 
 demo: setup-build  ## train a small CNN on Fashion-MNIST with 2 ranks over TCP; builds only what that needs
-	@echo "make: building what the demo needs; from nothing some 10 minutes on two cores"
+	@echo "make: building what the demo needs; from nothing some 6 minutes on two cores"
 	cmake --preset release
 	$(BUILD) --target bin/thinwire
 	build/bin/thinwire train --ranks $(RANKS)
 
 test: setup  ## build everything and run every test
-	@echo "make: building everything; from nothing some 20 minutes on two cores"
+	@echo "make: building everything; from nothing some 15 minutes on two cores"
 	cmake --preset dev
 	$(BUILD)
 	@tools/link_python
