@@ -145,8 +145,8 @@ def arguments():
                 "bucket_cap_mb": 10, "check_reduction": True, "dim": 0, "broadcast_buffers": False, "device_ids": None}
     tw.DataParallel(small_model(), **accepted)
     for name, value in {"dim": 1, "mixed_precision": "x", "find_unused_paramters": True, "accumulate": 0,
-                        "form": "nonne", "grouping": "size_cup", "device_ids": [0], "init_sync": False, "algorithm": "ring",
-                        "output_device": 0, "process_group": 3}.items():
+                        "form": "nonne", "grouping": "size_cup", "device_ids": [0], "init_sync": False,
+                        "algorithm": "ring", "output_device": 0, "process_group": 3}.items():
         try:
             tw.DataParallel(small_model(), **{name: value})
             texts[name] = ""

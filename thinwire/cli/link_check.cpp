@@ -14,8 +14,7 @@ namespace {
 constexpr Bytes kFirst = 64 << 10, kMost = 256 << 20;
 constexpr Seconds kEnough = 0.5;  // of one transfer; then slow start no longer counts
 constexpr int kRoundTrips = 20;
-constexpr int kRepeats =
-    3;  // of that transfer: a busy machine slows some, and nothing quickens one
+constexpr int kRepeats = 3;  // of that transfer: a busy machine slows some
 
 /// Messages between two ranks; both count the same ids, so that each meets its partner.
 class Pair {

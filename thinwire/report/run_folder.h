@@ -4,21 +4,22 @@
 //   run.json               what ran and what came out (RunInfo), rewritten as a whole
 //   metrics.jsonl          one MetricsRow a line, written by rank 0
 //   tensorboard/           the same numbers as TensorBoard events
-//   trace.jsonl            of rank 0, trace.rank<R>.jsonl of the others; trace.json: all, for
-//   Perfetto log.rank<R>.txt        what each rank said checkpoints/           best and last, by
-//   the trainer report.html            the report
+//   trace.jsonl            of rank 0; trace.rank<R>.jsonl of the others
+//   trace.json             all of them, for Perfetto
+//   log.rank<R>.txt        what each rank said
+//   checkpoints/           best and last, by the trainer
+//   report.html            the report
 //
 // run.json:
 //   {"thinwire_run": 1, "name": "...", "status": "running" | "finished" | "interrupted" | "failed",
 //    "started_at": "2026-01-31T12:00:00Z", "command": ["thinwire", "train", ...],
 //    "setup": {"model", "data", "parameters", "ranks", "transport", "congestion_control",
-//    "grouping", "form",
-//              "algorithm", "batch_size", "hosts": ["name", ...]},
+//              "grouping", "form", "algorithm", "batch_size", "hosts": ["name", ...]},
 //    "configuration": {...effective configuration, nested...},
 //    "versions": {"thinwire": "0.1.0", "torch": "...", "blas": "...", "compiler": "...", ...},
 //    "summary": {"test_accuracy", "test_loss", "steps", "samples", "train_s", "step_s",
-//    "compute_s", "exposed_s",
-//                "wire_bytes_per_step", "samples_per_s", "peak_memory_bytes", ...}}
+//                "compute_s", "exposed_s", "wire_bytes_per_step", "samples_per_s",
+//                "peak_memory_bytes", ...}}
 // Every key of setup and summary may be absent; summary is empty until the run ends.
 #pragma once
 #include <memory>

@@ -117,8 +117,8 @@
     const raw = span / most, power = 10 ** Math.floor(Math.log10(raw));
     return [1, 2, 5, 10].map((f) => f * power).find((s) => s >= raw) || raw;
   };
-  const numbered = (e) => (e.index < 0 ? "" : String(e.index));
-  const describe = (e) => `${e.kind} ${numbered(e)} on rank ${e.rank}: ${seconds(e.begin)} to ${seconds(e.end)}, ` +
+  const number = (e) => (e.index < 0 ? "" : String(e.index));
+  const describe = (e) => `${[e.kind, number(e)].join(" ").trim()} on rank ${e.rank}: ${seconds(e.begin)} to ${seconds(e.end)}, ` +
     `${seconds(e.end - e.begin)}${e.kind === "exchange" ? ", " + bytes(e.sent) + " sent" : ""}`;
 
   // Ranks count from the run's start; where their clocks are too far apart to compare, each begins at 0.
@@ -145,7 +145,7 @@
       const rect = shape(svg, "rect", { x: x0, y: y + offset, width, height, class: "event " + event.kind, rx: 1.5 });
       shape(rect, "title", {}, describe(event));
       rect.addEventListener("pointerenter", () => say(describe(event)));
-      const label = numbered(event) || event.kind;
+      const label = number(event) || event.kind;
       if (event.labelled && width > label.length * 6.5 + 6)
         shape(svg, "text", { x: x0 + width / 2, y: y + offset + height / 2 + 4, "text-anchor": "middle",
           class: "on-" + event.kind, "pointer-events": "none" }, label);
