@@ -25,13 +25,13 @@ inline std::set<int> own_ports() {
   return ports;
 }
 
-/// Whether 127.0.0.1:port can be bound as a server binds it that starts again.
+/// Whether a port of all addresses can be bound as a server binds it that starts again.
 inline bool can_bind(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in to{};
   to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_addr.s_addr = htonl(INADDR_ANY);
   to.sin_port = htons(static_cast<std::uint16_t>(port));
   const bool bound =
       ::bind(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 && ::listen(fd, 1) == 0;

@@ -39,7 +39,8 @@ int rank_main(const std::string& mode) {
   const Rank rank = environment->join.rank;
   auto comm = make_comm("tcp", environment->join);
   append(notes, "pid " + std::to_string(getpid()));
-  for (const int port : test::own_ports()) append(notes, "port " + std::to_string(port));
+  if (rank == 0)  // it accepts; a port from which another connects is no one's to bind again
+    for (const int port : test::own_ports()) append(notes, "port " + std::to_string(port));
   for (int step = 0; step < 3; ++step) {
     double stop = StopSignals::received();
     comm->all_reduce({-1, step}, {&stop, 1, DType::f64}, Combine::max).wait();
@@ -125,7 +126,7 @@ Ended run(const std::string& mode, int signal = 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_TRUE(gone(pid)) << "rank process " << pid << " is left after 3 s (" << mode << ")";
   }
-  EXPECT_GE(ports.size(), 2u) << "each rank has sockets while it trains";
+  EXPECT_GE(ports.size(), 1u) << "rank 0 has sockets while it trains";
   for (const int port : ports)
     EXPECT_TRUE(test::can_bind(port)) << port << " cannot be bound again (" << mode << ")";
   EXPECT_EQ(ended.errors.find("signal 11"), std::string::npos) << ended.errors;

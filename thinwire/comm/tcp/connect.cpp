@@ -80,6 +80,9 @@ asio::ip::tcp::acceptor listen(asio::io_context& io, const std::string& address,
     if (port != 0) acceptor.set_option(asio::socket_base::reuse_address(true), error);
     acceptor.bind(endpoint, error);
     if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+    // The accepted inherit it, so that what waits of them after the run keeps no server off a port
+    // that the kernel chose; set before, it would let the kernel choose one that is in use.
+    if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) return acceptor;
   }
   throw CommError(fmt::format("tcp: no port of {}-{} is free on {} (listen for data connections)",
