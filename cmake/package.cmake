@@ -1,5 +1,5 @@
 # cmake --install: headers beside sources' paths, static libraries, the tool, and a package for find_package(thinwire).
-# Components: plan and net need no torch; thinwire (the default where it was built) needs the torch it was built with.
+# Components: plan, net and kernels need no torch; thinwire (the default where it was built) needs the torch it was built with.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/thinwire)
@@ -34,7 +34,7 @@ function(thinwire_export set)
   install(EXPORT ${set} NAMESPACE thinwire:: DESTINATION ${package_dir} FILE ${set}.cmake)
 endfunction()
 
-set(plain thinwire_core thinwire_plan thinwire_net)
+set(plain thinwire_core thinwire_plan thinwire_net thinwire_kernels)
 set(TW_PACKAGES "")
 foreach(target IN LISTS plain)
   thinwire_collect(${target} plain TW_PACKAGES)

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "thinwire/comm/half.h"
+#include "thinwire/core/half.h"
 
 namespace thinwire {
 namespace {

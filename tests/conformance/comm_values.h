@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "thinwire/comm/comm.h"
-#include "thinwire/comm/half.h"
+#include "thinwire/core/half.h"
 #include "thinwire/core/rng.h"
 
 namespace thinwire::test {

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "thinwire/codec/write.h"
 #include "thinwire/core/registry.h"
 #include "thinwire/core/spec.h"
 #include "thinwire/core/types.h"
@@ -44,7 +45,6 @@ struct Slot {
   bool fires = true;
   const Tensor* row_keys = nullptr;
 };
-enum class Write : std::uint8_t { set, add };
 
 struct CodecTraits {
   bool summable =

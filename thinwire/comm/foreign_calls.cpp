@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "thinwire/comm/half.h"
+#include "thinwire/core/half.h"
 #include "thinwire/comm/reduce.h"
 #include "thinwire/core/rng.h"
 

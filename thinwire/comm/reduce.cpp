@@ -10,7 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "thinwire/comm/half.h"
+#include "thinwire/core/half.h"
 #include "thinwire/comm/reduce_avx2.h"
 #include "thinwire/core/error.h"
 

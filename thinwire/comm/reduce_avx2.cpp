@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "thinwire/comm/half.h"
+#include "thinwire/core/half.h"
 
 #define TW_VECTOR __attribute__((target("avx2,f16c")))
 // What is not inlined would be called once a register.

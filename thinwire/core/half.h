@@ -20,7 +20,10 @@ inline std::uint16_t f32_to_bf16(float value) {
 inline float f16_to_f32(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000u) << 16;
   const std::uint32_t rest = bits & 0x7fffu;
-  if (rest >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
+  if (rest >= 0x7c00u) {  // infinite, or a NaN, which becomes a quiet one as processors make it
+    const std::uint32_t quiet = rest > 0x7c00u ? 0x400000u : 0;
+    return std::bit_cast<float>(sign | 0x7f800000u | quiet | ((rest & 0x3ffu) << 13));
+  }
   if (rest >= 0x0400u) return std::bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
   // Subnormal: rest counts steps of 2^-24, which f32 holds exactly.
   const float magnitude = static_cast<float>(rest) * 0x1p-24f;
