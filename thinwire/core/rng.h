@@ -26,6 +26,9 @@ class Rng {
   explicit Rng(const RngKey& key);
   std::array<std::uint32_t, 4> block(
       std::uint64_t index) const;  ///< four words at position 4*index
+  /// block(index) is philox4x32({low, high of index, stream[0], stream[1]}, key), for vector code.
+  const std::array<std::uint32_t, 2>& key() const { return key_; }
+  const std::array<std::uint32_t, 2>& stream() const { return stream_; }
   std::uint32_t next_u32();
   std::uint64_t next_u64();
   double uniform();                      ///< [0, 1), 53 bits

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thinwire/codec/kernels/select.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "thinwire/codec/kernels/select_wide.h"
+#include "thinwire/codec/kernels/simd.h"
+#include "thinwire/core/error.h"
+
+namespace thinwire::kernels {
+namespace {
+
+constexpr std::size_t kChunk = 4096;    // elements between two looks at the room for candidates
+constexpr std::size_t kOverrun = 16;    // what vector code writes beyond the last candidate
+constexpr std::size_t kSampled = 1024;  // places of a sample, kRun elements (a cache line) each
+constexpr std::size_t kRun = 16;
+constexpr std::size_t kBins = 4096;
+
+std::int32_t magnitude(float x) { return std::bit_cast<std::int32_t>(x) & 0x7fffffff; }
+
+std::size_t collect(const Collect& job) {
+  switch (simd()) {
+    case Simd::avx512:
+      return collect_avx512(job);
+    case Simd::avx2:
+      return collect_avx2(job);
+    default:
+      return collect_plain(job);
+  }
+}
+
+void check_length(std::size_t n) {
+  TW_ASSERT(n, <=, std::size_t{std::numeric_limits<std::uint32_t>::max()});
+}
+
+/// The bound for |x| >= threshold in Collect's terms.
+std::int32_t bound_of(float threshold) {
+  TW_ASSERT(threshold, >=, 0.0F);
+  return magnitude(threshold) - 1;
+}
+
+/// Appends chunk by chunk, so that the room grows with what is found.
+void collect_all(float* memory, const float* x, std::size_t n, std::int32_t above, Selection& out) {
+  check_length(n);
+  std::size_t found = 0;
+  for (std::size_t at = 0; at < n; at += kChunk) {
+    const std::size_t count = std::min(kChunk, n - at);
+    if (const std::size_t room = found + count + kOverrun; out.indices.size() < room) {
+      out.indices.resize(2 * room);
+      out.values.resize(2 * room);
+    }
+    found += collect({.memory = memory == nullptr ? nullptr : memory + at,
+                      .x = x + at,
+                      .count = count,
+                      .base = static_cast<std::uint32_t>(at),
+                      .above = above,
+                      .indices = out.indices.data() + found,
+                      .values = out.values.data() + found});
+  }
+  out.indices.resize(found);
+  out.values.resize(found);
+}
+
+}  // namespace
+
+void TopK::select(std::span<const float> x, std::int64_t k, Selection& out) {
+  run(nullptr, x.data(), x.size(), static_cast<std::size_t>(std::max<std::int64_t>(k, 0)), out);
+}
+
+void TopK::accumulate(std::span<float> memory, std::span<const float> x, std::int64_t k,
+                      Selection& out) {
+  TW_ASSERT(memory.size(), ==, x.size());
+  run(memory.data(), x.data(), x.size(), static_cast<std::size_t>(std::max<std::int64_t>(k, 0)),
+      out);
+}
+
+void TopK::run(float* memory, const float* x, std::size_t n, std::size_t k, Selection& out) {
+  check_length(n);
+  k = std::min(k, n);
+  const std::size_t room = std::min(n, 2 * k + 4 * kChunk) + kChunk + kOverrun;
+  if (candidates_.indices.size() < room) {
+    candidates_.indices.resize(room);
+    candidates_.values.resize(room);
+  }
+  stream(memory, x, n, k, sampled_bound(memory, x, n, k));
+  // The sample promised too much: once more, from the memory as it is now.
+  if (candidates_.count < k) stream(nullptr, memory == nullptr ? x : memory, n, k, -1);
+  keep_largest(k);
+  out.indices.assign(candidates_.indices.begin(),
+                     candidates_.indices.begin() + static_cast<std::ptrdiff_t>(k));
+  out.values.assign(candidates_.values.begin(),
+                    candidates_.values.begin() + static_cast<std::ptrdiff_t>(k));
+}
+
+void TopK::stream(float* memory, const float* x, std::size_t n, std::size_t k, std::int32_t above) {
+  candidates_.count = 0;
+  for (std::size_t at = 0; at < n; at += kChunk) {
+    const std::size_t count = std::min(kChunk, n - at);
+    // What comes later loses against an equal magnitude here, so the next must be greater.
+    if (candidates_.count + count + kOverrun > candidates_.indices.size())
+      above = std::max(above, keep_largest(k));
+    candidates_.count += collect({.memory = memory == nullptr ? nullptr : memory + at,
+                                  .x = x + at,
+                                  .count = count,
+                                  .base = static_cast<std::uint32_t>(at),
+                                  .above = above,
+                                  .indices = candidates_.indices.data() + candidates_.count,
+                                  .values = candidates_.values.data() + candidates_.count});
+  }
+}
+
+/// A bound that slightly more than k elements are above, or -1: none.
+std::int32_t TopK::sampled_bound(const float* memory, const float* x, std::size_t n,
+                                 std::size_t k) {
+  constexpr std::size_t kSample = kSampled * kRun;
+  if (n < 4 * kSample || k == 0) return -1;
+  const double expected = static_cast<double>(k) * kSample / static_cast<double>(n);
+  const double wanted = 1.1 * expected + 3 * std::sqrt(expected) + 8;
+  if (wanted >= kSample) return -1;
+  scratch_.clear();
+  const std::size_t stride = n / kSampled;
+  for (std::size_t place = 0; place < kSampled; ++place) {
+    // Not at the same place of every stride, which might be that of one column of a matrix.
+    const std::size_t shift = place * 2654435761U % (stride - kRun + 1);
+    const std::size_t begin = place * stride + shift;
+    for (std::size_t i = begin; i < begin + kRun; ++i)
+      scratch_.push_back(magnitude(memory == nullptr ? x[i] : memory[i] + x[i]));
+  }
+  const auto at = scratch_.begin() + static_cast<std::ptrdiff_t>(wanted);
+  std::nth_element(scratch_.begin(), at, scratch_.end(), std::greater<>());
+  return *at - 1;
+}
+
+/// The k-th largest magnitude of the candidates, which are more than k > 0; `ties`: how many of
+/// that magnitude are among the k.
+std::int32_t TopK::smallest_of_largest(std::size_t k, std::size_t& ties) {
+  const float* values = candidates_.values.data();
+  const std::size_t count = candidates_.count;
+  std::int32_t low = std::numeric_limits<std::int32_t>::max(), high = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    low = std::min(low, magnitude(values[i]));
+    high = std::max(high, magnitude(values[i]));
+  }
+  int shift = 0;
+  while (static_cast<std::size_t>(high - low) >> shift >= kBins) ++shift;
+  std::uint32_t bins[kBins] = {};
+  for (std::size_t i = 0; i < count; ++i) ++bins[(magnitude(values[i]) - low) >> shift];
+  std::size_t greater = 0, bin = kBins - 1;
+  for (; greater + bins[bin] < k; --bin) greater += bins[bin];
+  scratch_.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t each = magnitude(values[i]);
+    if (static_cast<std::size_t>((each - low) >> shift) == bin) scratch_.push_back(each);
+  }
+  const auto at = scratch_.begin() + static_cast<std::ptrdiff_t>(k - greater - 1);
+  std::nth_element(scratch_.begin(), at, scratch_.end(), std::greater<>());
+  const std::int32_t kth = *at;
+  // Those before `at` are no smaller; the others of the bin no greater.
+  const auto above = static_cast<std::size_t>(
+      std::count_if(scratch_.begin(), at, [&](std::int32_t each) { return each > kth; }));
+  ties = k - greater - above;
+  return kth;
+}
+
+/// Reduces the candidates to their k largest and returns the smallest magnitude of those.
+std::int32_t TopK::keep_largest(std::size_t k) {
+  std::size_t ties = 0, kept = 0;
+  if (k == 0) {
+    candidates_.count = 0;
+    return std::numeric_limits<std::int32_t>::max();
+  }
+  if (candidates_.count <= k) return -1;
+  const std::int32_t kth = smallest_of_largest(k, ties);
+  for (std::size_t i = 0; i < candidates_.count; ++i) {
+    const float value = candidates_.values[i];
+    const std::int32_t each = magnitude(value);
+    const bool tie = each == kth && ties > 0;
+    candidates_.indices[kept] = candidates_.indices[i];
+    candidates_.values[kept] = value;
+    ties -= tie;
+    kept += tie || each > kth;
+  }
+  candidates_.count = kept;
+  return kth;
+}
+
+void select_at_least(std::span<const float> x, float threshold, Selection& out) {
+  collect_all(nullptr, x.data(), x.size(), bound_of(threshold), out);
+}
+
+void accumulate_at_least(std::span<float> memory, std::span<const float> x, float threshold,
+                         Selection& out) {
+  TW_ASSERT(memory.size(), ==, x.size());
+  collect_all(memory.data(), x.data(), x.size(), bound_of(threshold), out);
+}
+
+std::int64_t count_at_least(std::span<const float> x, float threshold) {
+  const std::int32_t above = bound_of(threshold);
+  if (simd() != Simd::scalar)
+    return static_cast<std::int64_t>(count_above_avx2(x.data(), x.size(), above));
+  return std::count_if(x.begin(), x.end(), [&](float each) { return magnitude(each) > above; });
+}
+
+void zero_at(std::span<float> x, std::span<const std::uint32_t> indices) {
+  for (const std::uint32_t i : indices) x[i] = 0;
+}
+
+void gather_at(std::span<const float> x, std::span<const std::uint32_t> indices,
+               std::span<float> out) {
+  TW_ASSERT(out.size(), ==, indices.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = x[indices[i]];
+}
+
+void decode_sparse(std::span<const std::uint32_t> indices, std::span<const float> values,
+                   std::span<float> out, Write mode) {
+  if (indices.size() != values.size())
+    throw DataError(
+        fmt::format("sparse payload: as many values as indices are wanted, got {} and {}",
+                    values.size(), indices.size()));
+  std::uint32_t last = 0;
+  for (const std::uint32_t i : indices) last = std::max(last, i);
+  if (!indices.empty() && last >= out.size())
+    throw DataError(
+        fmt::format("sparse payload: indices must be below {}, got {}", out.size(), last));
+  if (mode == Write::set) {
+    std::fill(out.begin(), out.end(), 0.0F);
+    for (std::size_t i = 0; i < indices.size(); ++i) out[indices[i]] = values[i];
+  } else {
+    for (std::size_t i = 0; i < indices.size(); ++i) out[indices[i]] += values[i];
+  }
+}
+
+namespace reference {
+
+void select_largest(std::span<const float> x, std::int64_t k, Selection& out) {
+  std::vector<std::uint32_t> order(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) order[i] = static_cast<std::uint32_t>(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return magnitude(x[a]) > magnitude(x[b]);
+  });
+  order.resize(std::min(x.size(), static_cast<std::size_t>(std::max<std::int64_t>(k, 0))));
+  std::sort(order.begin(), order.end());
+  out.indices = order;
+  out.values.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) out.values[i] = x[order[i]];
+}
+
+void select_at_least(std::span<const float> x, float threshold, Selection& out) {
+  out.indices.clear();
+  out.values.clear();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i]) || std::fabs(x[i]) >= threshold) {
+      out.indices.push_back(static_cast<std::uint32_t>(i));
+      out.values.push_back(x[i]);
+    }
+  }
+}
+
+}  // namespace reference
+
+}  // namespace thinwire::kernels
