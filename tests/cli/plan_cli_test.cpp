@@ -39,6 +39,7 @@ TEST(ListCli, NamesEveryGroupingInEveryFormat) {
     EXPECT_NE(table.find("  " + name + " "), std::string::npos) << table;
     EXPECT_NE(markdown.find("| grouping | `" + name + "` | "), std::string::npos) << markdown;
   }
+  EXPECT_EQ(tool("list groupings").text, tool("list grouping").text);
   refused("list groupin", "unknown kind 'groupin'; did you mean 'grouping'?");
 }
 

@@ -202,6 +202,12 @@ TEST(TcpFlow, CongestionControlIsWhatWasAskedFor) {
   EXPECT_EQ(congestion_control(*asked[0]), "reno");
   EXPECT_EQ(congestion_control(*asked[1]), "reno");
   EXPECT_NE(congestion_control(*make_local(2, 20, "tcp")[0]), "");
+  // Between neighbours bbr gives way; on a long link, or where the system has another, it stays.
+  EXPECT_NE(congestion_control(*make_local(2, 20, "tcp")[0]), "bbr");
+  EXPECT_EQ(congestion_control(*make_local(2, 20, "tcp{congestion=reno}")[1]), "reno");
+  EXPECT_EQ(tcp::congestion_for("bbr", 1e-4), "cubic");
+  EXPECT_EQ(tcp::congestion_for("bbr", 20e-3), "");
+  EXPECT_EQ(tcp::congestion_for("dctcp", 1e-4), "");
   EXPECT_EQ(congestion_control(*make_local(2, 20, "local")[0]), "");
   TW_EXPECT_THROW(make_comm("tcp{congestion=nagle}", {.size = 2, .address = "127.0.0.1:1"}),
                   ConfigError, "tcp: congestion must be one that this kernel allows (");

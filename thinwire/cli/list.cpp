@@ -49,16 +49,25 @@ void print_markdown(const std::vector<ListRow>& rows) {
   }
 }
 
+std::string plural(const std::string& kind) {
+  return kind.ends_with('y') ? kind.substr(0, kind.size() - 1) + "ies" : kind + "s";
+}
+
+/// Those of one kind, written as one or as several ("model", "models").
+void keep(std::vector<ListRow>& rows, const std::string& wanted) {
+  std::vector<std::string> kinds;
+  for (const auto& row : rows)
+    if (kinds.empty() || kinds.back() != row.kind) kinds.push_back(row.kind);
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const std::string& each) {
+    return wanted == each || wanted == plural(each);
+  });
+  if (kind == kinds.end()) throw ConfigError("list: " + unknown_name("kind", wanted, kinds));
+  std::erase_if(rows, [&](const ListRow& row) { return row.kind != *kind; });
+}
+
 int run_list(const ListOptions& options) {
   auto rows = all_rows();
-  if (!options.kind.empty()) {
-    std::vector<std::string> kinds;
-    for (const auto& row : rows)
-      if (kinds.empty() || kinds.back() != row.kind) kinds.push_back(row.kind);
-    if (std::find(kinds.begin(), kinds.end(), options.kind) == kinds.end())
-      throw ConfigError("list: " + unknown_name("kind", options.kind, kinds));
-    std::erase_if(rows, [&](const ListRow& row) { return row.kind != options.kind; });
-  }
+  if (!options.kind.empty()) keep(rows, options.kind);
   if (options.json) {
     Json out = Json::array();
     for (const auto& row : rows)

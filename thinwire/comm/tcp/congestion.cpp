@@ -2,13 +2,14 @@
 #include "thinwire/comm/tcp/congestion.h"
 
 #include <fmt/format.h>
+#include <linux/tcp.h>  // netinet/tcp.h lacks the shortest round trip, and cannot stand beside it
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 
@@ -52,6 +53,21 @@ std::string congestion_of(int fd) {
   socklen_t size = name.size() - 1;
   if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) != 0) return "";
   return name.data();
+}
+
+std::string congestion_for(const std::string& systems, Seconds round_trip_s) {
+  constexpr Seconds kShort = 2e-3;
+  return systems == "bbr" && round_trip_s < kShort ? "cubic" : "";
+}
+
+void choose_congestion(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+      size < offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt)
+    return;  // an old kernel
+  const std::string name = congestion_for(congestion_of(fd), 1e-6 * info.tcpi_min_rtt);
+  if (!name.empty()) take(fd, name);
 }
 
 }  // namespace thinwire::tcp

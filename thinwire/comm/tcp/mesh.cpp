@@ -45,14 +45,16 @@ Mesh::Mesh(std::shared_ptr<Membership> membership, const Options& options)
 std::shared_ptr<Mesh> Mesh::make(std::shared_ptr<Membership> membership, const Options& options,
                                  std::pair<int, int> ports) {
   std::shared_ptr<Mesh> mesh(new Mesh(std::move(membership), options));
-  const std::string agreed =
-      fmt::format("algorithm {}, chunk {}, eager {}, congestion {}",
-                  static_cast<int>(options.all_reduce), options.chunk, options.eager,
-                  options.congestion.empty() ? "of the system" : options.congestion);
+  const std::string agreed = fmt::format(
+      "algorithm {}, chunk {}, eager {}, congestion {}", static_cast<int>(options.all_reduce),
+      options.chunk, options.eager, options.congestion.empty() ? "chosen" : options.congestion);
   for (const int fd : connect_all(*mesh->membership_, agreed, ports))
     mesh->peers_.push_back(fd >= 0 ? std::make_unique<Peer>(fd) : nullptr);
   for (auto& peer : mesh->peers_)
-    if (peer && !options.congestion.empty()) set_congestion(peer->fd, options.congestion);
+    if (peer && options.congestion.empty())
+      choose_congestion(peer->fd);
+    else if (peer)
+      set_congestion(peer->fd, options.congestion);
   for (std::size_t r = 0; r < mesh->peers_.size(); ++r)
     if (mesh->peers_[r]) mesh->reactor_.add(mesh->peers_[r]->fd, static_cast<std::uint32_t>(r));
   mesh->make_room();
@@ -113,9 +115,13 @@ Mesh::~Mesh() {
 }
 
 std::string Mesh::congestion() const {
-  for (const auto& peer : peers_)
-    if (peer) return congestion_of(peer->fd);
-  return "";
+  std::string all;
+  for (const auto& peer : peers_) {
+    const std::string name = peer ? congestion_of(peer->fd) : "";
+    if (name.empty() || all.find(name) != std::string::npos) continue;
+    all += (all.empty() ? "" : ", ") + name;
+  }
+  return all;
 }
 
 void Mesh::add_group(std::shared_ptr<const GroupInfo> info) {

@@ -19,7 +19,7 @@ struct Options {
   Bytes window = 1 << 20;  ///< most bytes under way to a peer that has not said it takes them
   /// Where all_reduce may choose, it takes one round (gather) if a rank then sends at most this.
   Bytes gather = 32 << 10;
-  std::string congestion;  ///< congestion control of the data connections; empty: the system's
+  std::string congestion;  ///< congestion control of the data connections; empty: chosen
 };
 Options parse_options(const Spec& spec);  ///< ConfigError
 
