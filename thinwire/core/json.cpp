@@ -97,7 +97,7 @@ std::string dump_lines(const Json& json, std::string_view source) {
       out += fmt::format("{}\n    {}", before, dump(item, source));
       before = ",";
     }
-    out += "]";
+    out += ']';
   }
   return out + "\n}\n";
 }

@@ -23,7 +23,7 @@ class Registry {
   /// `what` is the word used in errors: "codec", "grouping", ...
   explicit Registry(std::string what) : what_(std::move(what)) {}
 
-  void add(std::string name, Make make, std::string help) {
+  void add(const std::string& name, Make make, std::string help) {
     if (!entries_.try_emplace(name, Entry{std::move(make), std::move(help)}).second)
       throw ConfigError(what_ + " '" + name + "' is registered twice");
   }
@@ -38,6 +38,7 @@ class Registry {
   }
   std::vector<std::string> names() const {
     std::vector<std::string> out;
+    out.reserve(entries_.size());
     for (const auto& [name, entry] : entries_) out.push_back(name);
     return out;
   }

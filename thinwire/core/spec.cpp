@@ -114,6 +114,7 @@ Spec parse_spec(std::string_view text) {
 std::string to_string(const Spec& spec) {
   if (spec.params.empty() && spec.inner.empty()) return spec.name;
   std::vector<std::string> items;
+  items.reserve(spec.params.size() + spec.inner.size());
   for (const auto& [key, value] : spec.params) items.push_back(key + "=" + value);
   for (const auto& inner : spec.inner) items.push_back(to_string(inner));
   return spec.name + "{" + join(items, ",") + "}";
@@ -131,7 +132,7 @@ const std::string* SpecReader::find(const std::string& key) {
   return it == spec_.params.end() ? nullptr : &it->second;
 }
 
-std::string SpecReader::text(const std::string& key, std::string fallback) {
+std::string SpecReader::text(const std::string& key, const std::string& fallback) {
   const std::string* value = find(key);
   return value ? *value : fallback;
 }

@@ -37,7 +37,7 @@ std::string to_string(std::span<const Spec> chain);
 class SpecReader {
  public:
   explicit SpecReader(const Spec& spec) : spec_(spec) {}
-  std::string text(const std::string& key, std::string fallback);
+  std::string text(const std::string& key, const std::string& fallback);
   double number(const std::string& key, double fallback);
   std::int64_t integer(const std::string& key, std::int64_t fallback);
   std::int64_t bytes(const std::string& key, std::int64_t fallback);  ///< "25MiB", "1e6", "64KiB"

@@ -129,7 +129,7 @@ std::string unknown_name(std::string_view what, std::string_view wrong,
   if (const auto near = nearest(wrong, names, 1); !near.empty())
     text += fmt::format("; did you mean '{}'?", near[0]);
   else
-    text += ";";
+    text += ';';
   return text + (names.empty() ? " there are none to choose from" : " valid: " + join(names, ", "));
 }
 
