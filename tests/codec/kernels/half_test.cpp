@@ -40,6 +40,20 @@ TEST(Half, VectorCodeEqualsThePlainLoops) {
   });
 }
 
+// Large enough to be written past the caches.
+TEST(Half, LargeOnesEqualThePlainLoops) {
+  const auto x = test::values((1 << 21) + 77, test::Kind::normal, 3);
+  std::vector<std::uint16_t> wanted(x.size());
+  reference::encode_half(Half::f16, x, wanted);
+  test::with_each_simd([&] {
+    for (const std::size_t shift : {0u, 1u, 7u, 16u}) {
+      std::vector<std::uint16_t> got(x.size() + shift);
+      encode_half(Half::f16, x, std::span(got).subspan(shift));
+      ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), got.begin() + static_cast<long>(shift)));
+    }
+  });
+}
+
 TEST(Half, EveryF16DecodesToItsBits) {
   std::vector<std::uint16_t> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);

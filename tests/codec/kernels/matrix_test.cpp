@@ -79,6 +79,21 @@ TEST(Matrix, ProductsEqualThePlainLoops) {
   });
 }
 
+// Large enough to be written past the caches, from an address that fits no register.
+TEST(Matrix, LargeProductsEqualThePlainLoops) {
+  const MatrixShape shape{1031, 1027};
+  const Floats p = normal(3 * shape.rows, 1), q = normal(3 * shape.columns, 2);
+  Floats wanted_memory = normal(shape.elements(), 3), wanted(wanted_memory.size());
+  const Floats m = wanted_memory;
+  reference::subtract_product(wanted_memory, shape, 3, p, q, wanted, Write::set);
+  test::with_each_simd([&] {
+    Unaligned<float> memory(m), out(m.size());
+    subtract_product(memory.span(), shape, 3, p, q, out.span(), Write::set);
+    expect_same(memory.span(), wanted_memory);
+    expect_same(out.span(), wanted);
+  });
+}
+
 TEST(Matrix, SpecialValuesGoTheSameWay) {
   test::with_each_simd([] {
     const MatrixShape shape{6, 70};

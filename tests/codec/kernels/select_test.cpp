@@ -92,6 +92,11 @@ TEST(TopK, ASampleThatMisleadsCostsNoExactness) {
   top.accumulate(memory, x, 100'000, got);
   expect_selection(got, wanted);
   expect_same(memory, sum);
+  std::fill(memory.begin(), memory.end(), -0.0F);  // so that the sum is x, zeros with their signs
+  top.take(memory, sum, 100'000, got);
+  expect_selection(got, wanted);
+  zero_at(sum, wanted.indices);
+  expect_same(memory, sum);
 }
 
 TEST(TopK, AccumulatesAndSelectsFromTheSum) {
@@ -106,6 +111,27 @@ TEST(TopK, AccumulatesAndSelectsFromTheSum) {
     top.accumulate(memory.span(), x, k, got);
     expect_same(memory.span(), sum);
     expect_selection(got, wanted);
+  });
+}
+
+TEST(TopK, TakesWhatItSelects) {
+  test::with_each_simd([] {
+    for (const std::size_t count : {0u, 1u, 100u, 5000u, 150'000u})
+      for (const Kind kind : {Kind::normal, Kind::any_bits, Kind::special})
+        for (const std::size_t k : {std::size_t{0}, count / 100, count / 4, count}) {
+          SCOPED_TRACE(testing::Message() << k << " of " << count);
+          const auto x = test::values(count, kind, 3);
+          std::vector<float> sum = test::values(count, Kind::normal, 4);
+          Unaligned<float> memory(sum);
+          for (std::size_t i = 0; i < count; ++i) sum[i] += x[i];
+          Selection wanted, got;
+          reference::select_largest(sum, static_cast<std::int64_t>(k), wanted);
+          zero_at(sum, wanted.indices);
+          TopK top;
+          top.take(memory.span(), x, static_cast<std::int64_t>(k), got);
+          expect_selection(got, wanted);
+          expect_same(memory.span(), sum);
+        }
   });
 }
 

@@ -80,13 +80,13 @@ TEST(Signs, SumsHaveOneOrder) {
   });
 }
 
-TEST(Signs, SumKeepsTheirOrderOfLanes) {
+TEST(Signs, SumsKeepTheirLanes) {
   // 2^53 + 1 + 1 is 2^53 when added one by one, and more when the ones share another lane.
-  std::vector<float> x(18, 0.0F);
+  std::vector<float> x(1033, 0.0F);
   x[0] = 0x1p53F;
-  x[16] = 1;  // lane 0
-  x[1] = 1;   // lane 1, with the next
-  x[17] = 1;
+  x[8] = 1;     // lane 0
+  x[1024] = 1;  // the first lane of the second page, with the next
+  x[1032] = 1;
   test::with_each_simd([&] { EXPECT_EQ(sum_abs(x), 0x1p53 + 2); });
 }
 

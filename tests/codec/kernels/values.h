@@ -16,8 +16,8 @@
 
 namespace thinwire::kernels::test {
 
-inline constexpr std::size_t kLengths[] = {0,  1,  2,  7,  8,  9,   15,  16,  17,   31,  32,
-                                           33, 63, 64, 65, 95, 127, 128, 129, 1000, 1025};
+inline constexpr std::size_t kLengths[] = {0,  1,  2,  7,  8,   9,   15,  16,   17,   31,   32,  33,
+                                           63, 64, 65, 95, 127, 128, 129, 1000, 1025, 4096, 9000};
 
 enum class Kind { normal, any_bits, special };
 

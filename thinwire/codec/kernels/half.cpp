@@ -39,6 +39,13 @@ void decode_from(std::size_t from, Half format, const std::uint16_t* in, std::sp
 
 void encode_half(Half format, std::span<const float> x, std::span<std::uint16_t> out) {
   TW_ASSERT(out.size(), ==, x.size());
+  const std::size_t over = reinterpret_cast<std::uintptr_t>(out.data()) % avx2::kLine;
+  if (over != 0 && x.size() > 2 * avx2::kLarge) {  // begin at a whole line
+    const std::size_t first = (avx2::kLine - over) / sizeof(std::uint16_t);
+    encode_from(0, format, x.first(first), out.data());
+    x = x.subspan(first);
+    out = out.subspan(first);
+  }
   const std::size_t done =
       simd() == Simd::scalar ? 0 : avx2::encode_half(format, x.data(), x.size(), out.data());
   encode_from(done, format, x, out.data());

@@ -31,38 +31,76 @@ struct Bf16 {
   }
 };
 
-template <class Format>
-TW_AVX2 std::size_t encode(const float* x, std::size_t count, std::uint16_t* out) {
-  std::size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), Format::narrow(_mm256_loadu_ps(x + i)));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i + 8),
-                     Format::narrow(_mm256_loadu_ps(x + i + 8)));
+/// `streams`: the output, at an address that is a multiple of kLine, goes past the caches.
+template <class Format, bool streams>
+struct Encode {
+  const float* x;
+  std::uint16_t* out;
+  TW_AVX2_INLINE void operator()(std::size_t i, std::size_t) const {
+    for (std::size_t k = 0; k < 32; k += 16) {
+      const __m256i bits = _mm256_set_m128i(Format::narrow(_mm256_loadu_ps(x + i + k + 8)),
+                                            Format::narrow(_mm256_loadu_ps(x + i + k)));
+      auto* to = reinterpret_cast<__m256i*>(out + i + k);
+      if constexpr (streams)
+        _mm256_stream_si256(to, bits);
+      else
+        _mm256_storeu_si256(to, bits);
+    }
   }
-  return i;
-}
+};
 
 template <class Format>
-TW_AVX2 std::size_t encode_residual(float* x, std::size_t count, std::uint16_t* out) {
-  std::size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
+struct EncodeResidual {
+  float* x;
+  std::uint16_t* out;
+  TW_AVX2_INLINE void operator()(std::size_t i, std::size_t) const {
     const __m256 value = _mm256_loadu_ps(x + i);
     const __m128i bits = Format::narrow(value);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), bits);
     _mm256_storeu_ps(x + i, _mm256_sub_ps(value, Format::widen(bits)));
   }
+};
+
+template <class Format, bool adds>
+struct Decode {
+  const std::uint16_t* in;
+  float* out;
+  TW_AVX2_INLINE void operator()(std::size_t i, std::size_t) const {
+    __m256 value = Format::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i)));
+    if constexpr (adds) value = _mm256_add_ps(_mm256_loadu_ps(out + i), value);
+    _mm256_storeu_ps(out + i, value);
+  }
+};
+
+template <class Format>
+TW_AVX2 std::size_t encode(const float* x, std::size_t count, std::uint16_t* out) {
+  // Written past the caches, an output that would not stay in most of them is not read first.
+  if (count >= kLarge && reinterpret_cast<std::uintptr_t>(out) % kLine == 0) {
+    const Encode<Format, true> each{x, out};
+    const std::size_t done = walk<32, 2>(count, each);  // two pages fit the buffers of such writes
+    _mm_sfence();
+    return done;
+  }
+  const Encode<Format, false> each{x, out};
+  std::size_t i = 0;
+  for (; i + 32 <= count; i += 32) each(i, 0);
   return i;
 }
 
 template <class Format>
+TW_AVX2 std::size_t encode_residual(float* x, std::size_t count, std::uint16_t* out) {
+  EncodeResidual<Format> each{x, out};
+  return walk<8>(count, each);
+}
+
+template <class Format>
 TW_AVX2 std::size_t decode(const std::uint16_t* in, std::size_t count, float* out, Write mode) {
-  std::size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    __m256 value = Format::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i)));
-    if (mode == Write::add) value = _mm256_add_ps(_mm256_loadu_ps(out + i), value);
-    _mm256_storeu_ps(out + i, value);
+  if (mode == Write::add) {
+    Decode<Format, true> each{in, out};
+    return walk<8>(count, each);
   }
-  return i;
+  Decode<Format, false> each{in, out};
+  return walk<8>(count, each);
 }
 
 }  // namespace

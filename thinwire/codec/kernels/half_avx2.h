@@ -7,6 +7,9 @@
 
 namespace thinwire::kernels::avx2 {
 
+/// From so many elements on, an output whose address is a multiple of kLine goes past the caches.
+inline constexpr std::size_t kLarge = 1 << 20, kLine = 64;
+
 std::size_t encode_half(Half format, const float* x, std::size_t count, std::uint16_t* out);
 std::size_t encode_half_residual(Half format, float* x, std::size_t count, std::uint16_t* out);
 std::size_t decode_half(Half format, const std::uint16_t* in, std::size_t count, float* out,

@@ -30,7 +30,7 @@ Rounding rounding_of(const Levels& levels, const Rng& rng) {
   rounding.stream = rng.stream();
   auto key = rng.key();
   for (auto& each : rounding.keys) {
-    each = key;
+    each = {key[0], key[1]};
     key[0] += 0x9E3779B9;
     key[1] += 0xBB67AE85;
   }
@@ -57,19 +57,29 @@ void round_group(const Rounding& rounding, const Rng& rng, std::uint64_t group,
   }
 }
 
+void round_groups(const Rounding& rounding, std::uint64_t group, const float* x, std::size_t groups,
+                  std::int16_t* codes, float* rest) {
+  simd() == Simd::avx512 ? round_groups_avx512(rounding, x, groups, group, codes, rest)
+                         : round_groups_avx2(rounding, x, groups, group, codes, rest);
+}
+
 /// Rounds up to a block of elements that begins with group number `group`. rest may be x itself.
 void round_block(const Rounding& rounding, const Rng& rng, std::uint64_t group,
                  std::span<const float> x, std::int16_t* codes, float* rest) {
-  std::size_t groups = x.size() / kGroup;
-  if (simd() == Simd::avx512)
-    round_groups_avx512(rounding, x.data(), groups, group, codes, rest);
-  else if (simd() == Simd::avx2)
-    round_groups_avx2(rounding, x.data(), groups, group, codes, rest);
-  else
-    groups = 0;
-  for (std::size_t at = groups * kGroup; at < x.size(); at += kGroup)
-    round_group(rounding, rng, group + at / kGroup, x.subspan(at, std::min(kGroup, x.size() - at)),
-                codes + at, rest == nullptr ? nullptr : rest + at);
+  if (simd() == Simd::scalar || rounding.before != 1) {
+    for (std::size_t at = 0; at < x.size(); at += kGroup)
+      round_group(rounding, rng, group + at / kGroup,
+                  x.subspan(at, std::min(kGroup, x.size() - at)), codes + at,
+                  rest == nullptr ? nullptr : rest + at);
+    return;
+  }
+  const std::size_t groups = x.size() / kGroup, done = groups * kGroup, left = x.size() - done;
+  round_groups(rounding, group, x.data(), groups, codes, rest);
+  if (left == 0) return;
+  float padded[kGroup] = {}, padded_rest[kGroup];
+  std::copy_n(x.data() + done, left, padded);
+  round_groups(rounding, group + groups, padded, 1, codes + done, padded_rest);
+  if (rest != nullptr) std::copy_n(padded_rest, left, rest + done);
 }
 
 template <class Each>
@@ -208,7 +218,7 @@ float accumulate_max_abs(std::span<float> memory, std::span<const float> x) {
 double norm2(std::span<const float> x) {
   double lanes[kLanes] = {};
   std::size_t i = simd() == Simd::scalar ? 0 : squares_avx2(x.data(), x.size(), lanes);
-  for (; i < x.size(); ++i) lanes[i % kLanes] += double{x[i]} * double{x[i]};
+  for (; i < x.size(); ++i) lanes[lane_of(i)] += double{x[i]} * double{x[i]};
   return std::sqrt(fold_lanes(lanes));
 }
 
@@ -303,7 +313,7 @@ float accumulate_max_abs(std::span<float> memory, std::span<const float> x) {
 
 double norm2(std::span<const float> x) {
   double lanes[kLanes] = {};
-  for (std::size_t i = 0; i < x.size(); ++i) lanes[i % kLanes] += double{x[i]} * double{x[i]};
+  for (std::size_t i = 0; i < x.size(); ++i) lanes[lane_of(i)] += double{x[i]} * double{x[i]};
   return std::sqrt(fold_lanes(lanes));
 }
 

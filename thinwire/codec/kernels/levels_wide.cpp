@@ -32,13 +32,19 @@ TW_AVX2_INLINE Words4 first_words(const Rounding& rounding, std::uint64_t block)
            _mm256_set1_epi64x(rounding.stream[1])}};
 }
 
+struct Scaling8 {
+  __m256 factor, low, high;
+  TW_AVX2_INLINE explicit Scaling8(const Rounding& rounding)
+      : factor(_mm256_set1_ps(rounding.factor)),
+        low(_mm256_set1_ps(-rounding.limit)),
+        high(_mm256_set1_ps(rounding.limit)) {}
+};
+
 /// Eight codes, as 32-bit integers.
-TW_AVX2_INLINE __m256i round_8(const Rounding& rounding, __m256 x, __m256i word) {
-  const __m256 limit = _mm256_set1_ps(rounding.limit);
-  __m256 steps = _mm256_mul_ps(_mm256_mul_ps(x, _mm256_set1_ps(rounding.before)),
-                               _mm256_set1_ps(rounding.factor));
-  steps = _mm256_min_ps(steps, limit);  // the limit where it is no number
-  steps = _mm256_max_ps(steps, _mm256_sub_ps(_mm256_setzero_ps(), limit));
+TW_AVX2_INLINE __m256i round_8(const Scaling8& scaling, __m256 x, __m256i word) {
+  __m256 steps = _mm256_mul_ps(x, scaling.factor);
+  steps = _mm256_min_ps(steps, scaling.high);  // the limit where it is no number
+  steps = _mm256_max_ps(steps, scaling.low);
   // The lower and the upper half of each 32-bit word, as two integers side by side.
   const __m256i halves = _mm256_shuffle_epi8(
       word, _mm256_setr_epi8(0, 1, -1, -1, 2, 3, -1, -1, 8, 9, -1, -1, 10, 11, -1, -1, 0, 1, -1, -1,
@@ -72,12 +78,18 @@ TW_AVX512_INLINE Words8 first_words_512(const Rounding& rounding, std::uint64_t 
            _mm512_set1_epi64(rounding.stream[1])}};
 }
 
-TW_AVX512_INLINE __m512i round_16(const Rounding& rounding, __m512 x, __m512i word) {
-  const __m512 limit = _mm512_set1_ps(rounding.limit);
-  __m512 steps = _mm512_mul_ps(_mm512_mul_ps(x, _mm512_set1_ps(rounding.before)),
-                               _mm512_set1_ps(rounding.factor));
-  steps = _mm512_min_ps(steps, limit);
-  steps = _mm512_max_ps(steps, _mm512_sub_ps(_mm512_setzero_ps(), limit));
+struct Scaling16 {
+  __m512 factor, low, high;
+  TW_AVX512_INLINE explicit Scaling16(const Rounding& rounding)
+      : factor(_mm512_set1_ps(rounding.factor)),
+        low(_mm512_set1_ps(-rounding.limit)),
+        high(_mm512_set1_ps(rounding.limit)) {}
+};
+
+TW_AVX512_INLINE __m512i round_16(const Scaling16& scaling, __m512 x, __m512i word) {
+  __m512 steps = _mm512_mul_ps(x, scaling.factor);
+  steps = _mm512_min_ps(steps, scaling.high);
+  steps = _mm512_max_ps(steps, scaling.low);
   const __m512i halves =
       _mm512_shuffle_epi8(word, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, -1, -1, 2, 3, -1, -1, 8,
                                                                      9, -1, -1, 10, 11, -1, -1)));
@@ -87,18 +99,22 @@ TW_AVX512_INLINE __m512i round_16(const Rounding& rounding, __m512 x, __m512i wo
 template <bool rests>
 TW_AVX2 void round_4(const Rounding& rounding, const float* x, std::size_t groups,
                      std::uint64_t group, std::int16_t* codes, float* rest) {
+  const Scaling8 scaling(rounding);
   for (std::size_t g = 0; g < groups; ++g, x += kGroup, codes += kGroup) {
     Words4 low = first_words(rounding, 8 * (group + g));
     Words4 high = first_words(rounding, 8 * (group + g) + 4);
-    for (const auto& key : rounding.keys) {
-      const __m256i key0 = _mm256_set1_epi64x(key[0]), key1 = _mm256_set1_epi64x(key[1]);
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) {
+      const __m256i key0 = _mm256_set1_epi64x(static_cast<long long>(rounding.keys[round][0]));
+      const __m256i key1 = _mm256_set1_epi64x(static_cast<long long>(rounding.keys[round][1]));
       philox_round(low, key0, key1);
       philox_round(high, key0, key1);
     }
     for (int w = 0; w < 4; ++w) {
+      __builtin_prefetch(x + kPage + 16 * w, rests);
       const __m256 first = _mm256_loadu_ps(x + 16 * w), second = _mm256_loadu_ps(x + 16 * w + 8);
-      const __m256i a = round_8(rounding, first, low.word[w]);
-      const __m256i b = round_8(rounding, second, high.word[w]);
+      const __m256i a = round_8(scaling, first, low.word[w]);
+      const __m256i b = round_8(scaling, second, high.word[w]);
       const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 16 * w), both);
       if constexpr (rests) {
@@ -112,14 +128,19 @@ TW_AVX2 void round_4(const Rounding& rounding, const float* x, std::size_t group
 template <bool rests>
 TW_AVX512 void round_8_blocks(const Rounding& rounding, const float* x, std::size_t groups,
                               std::uint64_t group, std::int16_t* codes, float* rest) {
+  const Scaling16 scaling(rounding);
   const __m512 unit = _mm512_set1_ps(rounding.unit);
+  // The page after this one is asked for meanwhile: rounding takes as long as reading.
   for (std::size_t g = 0; g < groups; ++g, x += kGroup, codes += kGroup) {
     Words8 words = first_words_512(rounding, 8 * (group + g));
-    for (const auto& key : rounding.keys)
-      philox_round(words, _mm512_set1_epi64(key[0]), _mm512_set1_epi64(key[1]));
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round)
+      philox_round(words, _mm512_set1_epi64(static_cast<long long>(rounding.keys[round][0])),
+                   _mm512_set1_epi64(static_cast<long long>(rounding.keys[round][1])));
     for (int w = 0; w < 4; ++w) {
       const __m512 value = _mm512_loadu_ps(x + 16 * w);
-      const __m512i code = round_16(rounding, value, words.word[w]);
+      __builtin_prefetch(x + kPage + 16 * w, rests);
+      const __m512i code = round_16(scaling, value, words.word[w]);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 16 * w), _mm512_cvtepi32_epi16(code));
       if constexpr (rests) {
         const __m512 decoded = _mm512_mul_ps(_mm512_cvtepi32_ps(code), unit);
@@ -146,8 +167,29 @@ void round_groups_avx512(const Rounding& rounding, const float* x, std::size_t g
   round_8_blocks<true>(rounding, x, groups, group, codes, rest);
 }
 
+/// Fields of four bits: two become one number of 32 bits by a product with (1, 16).
+TW_AVX2_INLINE std::size_t pack_in_fours(const std::int16_t* codes, std::size_t count, int offset,
+                                         std::uint8_t* packed) {
+  const __m256i shift = _mm256_set1_epi16(static_cast<short>(offset));
+  const __m256i weights = _mm256_set1_epi32(16 << 16 | 1);
+  std::size_t i = 0;
+  for (; i + 32 <= count; i += 32, packed += 16) {
+    const auto* at = reinterpret_cast<const __m256i*>(codes + i);
+    const __m256i a = _mm256_add_epi16(_mm256_loadu_si256(at), shift);
+    const __m256i b = _mm256_add_epi16(_mm256_loadu_si256(at + 1), shift);
+    const __m256i pairs =
+        _mm256_packus_epi32(_mm256_madd_epi16(a, weights), _mm256_madd_epi16(b, weights));
+    const __m256i ordered = _mm256_permute4x64_epi64(pairs, 0xd8);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(packed),
+        _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+  }
+  return i;
+}
+
 TW_AVX2 std::size_t pack_avx2(const std::int16_t* codes, std::size_t count, int offset, int bits,
                               std::uint8_t* packed) {
+  if (bits == 4) return pack_in_fours(codes, count, offset, packed);
   const __m128i shift = _mm_set1_epi16(static_cast<short>(offset));
   const std::uint64_t mask = field_mask(bits);
   std::size_t i = 0;
@@ -186,41 +228,63 @@ TW_AVX2 std::size_t decode_avx2(const std::uint8_t* packed, int bits, int offset
   return i;
 }
 
-TW_AVX2 std::size_t max_abs_avx2(float* memory, const float* x, std::size_t count,
-                                 std::int32_t& largest) {
-  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  __m256i most = _mm256_set1_epi32(largest), other = most;
-  std::size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + 8);
-    if (memory != nullptr) {
-      a = _mm256_add_ps(_mm256_loadu_ps(memory + i), a);
-      b = _mm256_add_ps(_mm256_loadu_ps(memory + i + 8), b);
-      _mm256_storeu_ps(memory + i, a);
-      _mm256_storeu_ps(memory + i + 8, b);
+namespace {
+
+template <bool accumulates>
+struct MaxAbs {
+  float* memory;
+  const float* x;
+  __m256i most[kStreams];
+  TW_AVX2_INLINE void operator()(std::size_t i, std::size_t stream) {
+    __m256 value = _mm256_loadu_ps(x + i);
+    if constexpr (accumulates) {
+      value = _mm256_add_ps(_mm256_loadu_ps(memory + i), value);
+      _mm256_storeu_ps(memory + i, value);
     }
-    most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(a), magnitude));
-    other = _mm256_max_epi32(other, _mm256_and_si256(_mm256_castps_si256(b), magnitude));
+    const __m256i bits =
+        _mm256_and_si256(_mm256_castps_si256(value), _mm256_set1_epi32(0x7fffffff));
+    most[stream] = _mm256_max_epi32(most[stream], bits);
   }
-  std::int32_t each[8];
-  most = _mm256_max_epi32(most, other);
-  std::memcpy(each, &most, sizeof most);
-  for (const std::int32_t one : each) largest = one > largest ? one : largest;
-  return i;
+};
+
+template <bool accumulates>
+TW_AVX2 std::size_t max_abs_of(float* memory, const float* x, std::size_t count,
+                               std::int32_t& largest) {
+  const __m256i start = _mm256_set1_epi32(largest);
+  MaxAbs<accumulates> each{memory, x, {start, start, start, start}};
+  const std::size_t done = walk<8>(count, each);
+  std::int32_t all[kStreams][8];
+  std::memcpy(all, each.most, sizeof all);
+  for (const auto& stream : all)
+    for (const std::int32_t one : stream) largest = std::max(largest, one);
+  return done;
+}
+
+struct Squares {
+  const float* x;
+  __m256d sums[2 * kStreams];
+  TW_AVX2_INLINE void operator()(std::size_t i, std::size_t stream) {
+    for (std::size_t k = 0; k < 2; ++k) {
+      const __m256d value = _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * k));
+      __m256d& sum = sums[2 * stream + k];
+      sum = _mm256_add_pd(sum, _mm256_mul_pd(value, value));
+    }
+  }
+};
+
+}  // namespace
+
+std::size_t max_abs_avx2(float* memory, const float* x, std::size_t count, std::int32_t& largest) {
+  return memory == nullptr ? max_abs_of<false>(memory, x, count, largest)
+                           : max_abs_of<true>(memory, x, count, largest);
 }
 
 TW_AVX2 std::size_t squares_avx2(const float* x, std::size_t count, double (&lanes)[kLanes]) {
-  __m256d sums[4];
-  for (int j = 0; j < 4; ++j) sums[j] = _mm256_loadu_pd(lanes + 4 * j);
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int j = 0; j < 4; ++j) {
-      const __m256d value = _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * j));
-      sums[j] = _mm256_add_pd(sums[j], _mm256_mul_pd(value, value));
-    }
-  }
-  for (int j = 0; j < 4; ++j) _mm256_storeu_pd(lanes + 4 * j, sums[j]);
-  return i;
+  Squares each{x, {}};
+  for (std::size_t j = 0; j < 2 * kStreams; ++j) each.sums[j] = _mm256_loadu_pd(lanes + 4 * j);
+  const std::size_t done = walk<8>(count, each);
+  for (std::size_t j = 0; j < 2 * kStreams; ++j) _mm256_storeu_pd(lanes + 4 * j, each.sums[j]);
+  return done;
 }
 
 }  // namespace thinwire::kernels

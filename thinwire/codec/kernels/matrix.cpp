@@ -14,6 +14,8 @@ namespace {
 
 using Size = std::int64_t;
 
+constexpr Size kProductBlock = 65536;  // floats of Q, of which a larger cache holds all
+
 Size length(std::span<const float> x) { return static_cast<Size>(x.size()); }
 
 void check_factors(MatrixShape shape, int rank, std::span<const float> p,
@@ -38,8 +40,10 @@ MatrixJob part_of(MatrixJob job, int first) {
 
 float* writable(std::span<const float> x) { return const_cast<float*>(x.data()); }  // not written
 
-float fold(float (&lanes)[kLanes]) {
-  for (std::size_t half = kLanes / 2; half > 0; half /= 2)
+constexpr std::size_t kRowLanes = 16;  // of P's sums
+
+float fold(float (&lanes)[kRowLanes]) {
+  for (std::size_t half = kRowLanes / 2; half > 0; half /= 2)
     for (std::size_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
   return lanes[0];
 }
@@ -122,7 +126,7 @@ void subtract_product(std::span<float> memory, MatrixShape shape, int rank,
                       .q = writable(q),
                       .rows = shape.rows,
                       .columns = shape.columns,
-                      .block = block_of_rank(rank),
+                      .block = kProductBlock / rank,
                       .rank = rank,
                       .mode = mode};
   simd() == Simd::avx512 ? avx512::subtract_product(job) : avx2::subtract_product(job);
@@ -167,9 +171,9 @@ void accumulate_times(std::span<float> memory, std::span<const float> gradient, 
   for (int c = 0; c < rank; ++c)
     for (Size i = 0; i < shape.rows; ++i)
       for (Size begin = 0; begin < shape.columns; begin += block) {
-        float lanes[kLanes] = {};
+        float lanes[kRowLanes] = {};
         for (Size j = begin; j < std::min(begin + block, shape.columns); ++j)
-          lanes[static_cast<std::size_t>(j - begin) % kLanes] +=
+          lanes[static_cast<std::size_t>(j - begin) % kRowLanes] +=
               memory.data()[i * shape.columns + j] * q.data()[c * shape.columns + j];
         float& sum = p.data()[c * shape.rows + i];
         sum = begin == 0 ? fold(lanes) : sum + fold(lanes);

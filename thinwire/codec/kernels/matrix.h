@@ -5,7 +5,7 @@
 // passes over M. Sums have one order whatever the vector instructions:
 //   P: columns of M in blocks of block_of_rank(rank); in a block, column j goes to lane j % 16,
 //   lanes
-//      are added in pairs as in lanes.h, and blocks are added in order;
+//      j and j + 8 are added, then j and j + 4, and so on, and blocks are added in order;
 //   Q: rows in fours, (m0 p0 + m1 p1) + (m2 p2 + m3 p3), in order, then what is left one by one;
 //   P Q^T: over the columns of the factors, in order.
 #pragma once
@@ -38,7 +38,7 @@ void subtract_product(std::span<float> memory, MatrixShape shape, int rank,
                       Write mode);
 
 /// Makes the columns of a factor orthogonal and of length 1, from the first on (Gram-Schmidt, each
-/// column twice; sums in double, in 16 lanes). A column of which less than a millionth is left, one
+/// column twice; sums in double, in 32 lanes). A column of which less than a millionth is left, one
 /// of zeros for example, becomes zeros; its bit is set in the result, for the caller to draw that
 /// column of the other factor anew. NaNs stay.
 std::uint64_t orthonormalise(std::span<float> factor, std::int64_t length, int rank);

@@ -7,7 +7,8 @@
 namespace thinwire::kernels {
 namespace {
 
-constexpr int kNothing = 0, kSets = 1, kAdds = 2;  // what happens to the output
+constexpr int kNothing = 0, kSets = 1, kPast = 2, kAdds = 3;  // what happens to the output
+constexpr std::int64_t kAhead = 512;                          // floats
 
 inline float fold_floats(float* lanes) {
   for (int half = 8; half > 0; half /= 2)
@@ -23,9 +24,11 @@ constexpr int kWidth = 8;
 }
 #define TW_LOOP TW_AVX2
 #define TW_LOOP_INLINE TW_AVX2_INLINE
+#define TW_LOOP_STREAM(to, value) _mm256_stream_ps(to, value)
 #include "thinwire/codec/kernels/matrix_loops.inc"
 #undef TW_LOOP
 #undef TW_LOOP_INLINE
+#undef TW_LOOP_STREAM
 }  // namespace avx2
 
 namespace avx512 {
@@ -34,9 +37,11 @@ constexpr int kWidth = 16;
 }
 #define TW_LOOP TW_AVX512
 #define TW_LOOP_INLINE TW_AVX512_INLINE
+#define TW_LOOP_STREAM(to, value) _mm512_stream_ps(to, value)
 #include "thinwire/codec/kernels/matrix_loops.inc"
 #undef TW_LOOP
 #undef TW_LOOP_INLINE
+#undef TW_LOOP_STREAM
 }  // namespace avx512
 
 }  // namespace thinwire::kernels

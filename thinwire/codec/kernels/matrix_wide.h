@@ -20,6 +20,10 @@ struct MatrixJob {
   std::int64_t rows = 0, columns = 0, block = 0;
   int rank = 0;
   Write mode = Write::set;
+
+  /// Whether an output that is written only goes past the caches, which saves reading it first: if
+  /// it would not stay in most of them anyway, and its rows are long.
+  bool streams() const { return columns >= 256 && rows * columns >= (std::int64_t{1} << 20); }
 };
 
 namespace avx2 {

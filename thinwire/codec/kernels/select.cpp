@@ -7,7 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "thinwire/codec/kernels/lanes.h"
 #include "thinwire/codec/kernels/select_wide.h"
 #include "thinwire/codec/kernels/simd.h"
 #include "thinwire/core/error.h"
@@ -15,11 +17,13 @@
 namespace thinwire::kernels {
 namespace {
 
-constexpr std::size_t kChunk = 4096;    // elements between two looks at the room for candidates
+constexpr std::size_t kChunk = kStreams * kPage;  // elements between two looks at the room
 constexpr std::size_t kOverrun = 16;    // what vector code writes beyond the last candidate
 constexpr std::size_t kSampled = 1024;  // places of a sample, kRun elements (a cache line) each
 constexpr std::size_t kRun = 16;
+constexpr std::size_t kAhead = 32;  // elements asked for before they are needed, each in its line
 constexpr std::size_t kBins = 4096;
+constexpr int kBinShift = 12;  // 4096 bins of 2^12 are two powers of two of magnitude
 
 std::int32_t magnitude(float x) { return std::bit_cast<std::int32_t>(x) & 0x7fffffff; }
 
@@ -79,6 +83,21 @@ void TopK::accumulate(std::span<float> memory, std::span<const float> x, std::in
       out);
 }
 
+void TopK::take(std::span<float> memory, std::span<const float> x, std::int64_t k, Selection& out) {
+  TW_ASSERT(memory.size(), ==, x.size());
+  taken_from_ = memory.data();
+  run(memory.data(), x.data(), x.size(), static_cast<std::size_t>(std::max<std::int64_t>(k, 0)),
+      out);
+  taken_from_ = nullptr;
+}
+
+void TopK::give_back(std::span<const std::uint32_t> indices, std::span<const float> values) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (i + kAhead < indices.size()) __builtin_prefetch(taken_from_ + indices[i + kAhead], 1);
+    taken_from_[indices[i]] = values[i];
+  }
+}
+
 void TopK::run(float* memory, const float* x, std::size_t n, std::size_t k, Selection& out) {
   check_length(n);
   k = std::min(k, n);
@@ -88,8 +107,15 @@ void TopK::run(float* memory, const float* x, std::size_t n, std::size_t k, Sele
     candidates_.values.resize(room);
   }
   stream(memory, x, n, k, sampled_bound(memory, x, n, k));
-  // The sample promised too much: once more, from the memory as it is now.
-  if (candidates_.count < k) stream(nullptr, memory == nullptr ? x : memory, n, k, -1);
+  if (candidates_.count < k) {  // the sample promised too much: once more, from what there is now
+    if (taken_from_ != nullptr)
+      give_back({candidates_.indices.data(), candidates_.count},
+                {candidates_.values.data(), candidates_.count});
+    float* const again = std::exchange(taken_from_, nullptr);
+    stream(nullptr, memory == nullptr ? x : memory, n, k, -1);
+    keep_largest(k);
+    if (again != nullptr) zero_at({again, n}, {candidates_.indices.data(), k});
+  }
   keep_largest(k);
   out.indices.assign(candidates_.indices.begin(),
                      candidates_.indices.begin() + static_cast<std::ptrdiff_t>(k));
@@ -99,18 +125,20 @@ void TopK::run(float* memory, const float* x, std::size_t n, std::size_t k, Sele
 
 void TopK::stream(float* memory, const float* x, std::size_t n, std::size_t k, std::int32_t above) {
   candidates_.count = 0;
+  low_ = std::max(above, 0);
   for (std::size_t at = 0; at < n; at += kChunk) {
     const std::size_t count = std::min(kChunk, n - at);
     // What comes later loses against an equal magnitude here, so the next must be greater.
     if (candidates_.count + count + kOverrun > candidates_.indices.size())
-      above = std::max(above, keep_largest(k));
+      low_ = above = std::max(above, keep_largest(k));
     candidates_.count += collect({.memory = memory == nullptr ? nullptr : memory + at,
                                   .x = x + at,
                                   .count = count,
                                   .base = static_cast<std::uint32_t>(at),
                                   .above = above,
                                   .indices = candidates_.indices.data() + candidates_.count,
-                                  .values = candidates_.values.data() + candidates_.count});
+                                  .values = candidates_.values.data() + candidates_.count,
+                                  .takes = taken_from_ != nullptr});
   }
 }
 
@@ -141,21 +169,30 @@ std::int32_t TopK::sampled_bound(const float* memory, const float* x, std::size_
 std::int32_t TopK::smallest_of_largest(std::size_t k, std::size_t& ties) {
   const float* values = candidates_.values.data();
   const std::size_t count = candidates_.count;
-  std::int32_t low = std::numeric_limits<std::int32_t>::max(), high = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    low = std::min(low, magnitude(values[i]));
-    high = std::max(high, magnitude(values[i]));
+  // Bins count from the bound, which all candidates are above, up to four times it; greater ones
+  // are in the last bin. Without a bound they share the range of the candidates.
+  std::int32_t low = low_;
+  int shift = kBinShift;
+  if (low == 0 && count > 0) {
+    std::int32_t high = 0;
+    low = std::numeric_limits<std::int32_t>::max();
+    for (std::size_t i = 0; i < count; ++i) {
+      low = std::min(low, magnitude(values[i]));
+      high = std::max(high, magnitude(values[i]));
+    }
+    for (shift = 0; static_cast<std::size_t>(high - low) >> shift >= kBins;) ++shift;
   }
-  int shift = 0;
-  while (static_cast<std::size_t>(high - low) >> shift >= kBins) ++shift;
+  const auto bin_of = [low, shift](float value) {
+    const auto beyond = static_cast<std::size_t>(magnitude(value) - low) >> shift;
+    return std::min(beyond, kBins - 1);
+  };
   std::uint32_t bins[kBins] = {};
-  for (std::size_t i = 0; i < count; ++i) ++bins[(magnitude(values[i]) - low) >> shift];
+  for (std::size_t i = 0; i < count; ++i) ++bins[bin_of(values[i])];
   std::size_t greater = 0, bin = kBins - 1;
   for (; greater + bins[bin] < k; --bin) greater += bins[bin];
   scratch_.clear();
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t each = magnitude(values[i]);
-    if (static_cast<std::size_t>((each - low) >> shift) == bin) scratch_.push_back(each);
+    if (bin_of(values[i]) == bin) scratch_.push_back(magnitude(values[i]));
   }
   const auto at = scratch_.begin() + static_cast<std::ptrdiff_t>(k - greater - 1);
   std::nth_element(scratch_.begin(), at, scratch_.end(), std::greater<>());
@@ -171,20 +208,32 @@ std::int32_t TopK::smallest_of_largest(std::size_t k, std::size_t& ties) {
 std::int32_t TopK::keep_largest(std::size_t k) {
   std::size_t ties = 0, kept = 0;
   if (k == 0) {
+    if (taken_from_ != nullptr)
+      give_back({candidates_.indices.data(), candidates_.count},
+                {candidates_.values.data(), candidates_.count});
     candidates_.count = 0;
     return std::numeric_limits<std::int32_t>::max();
   }
   if (candidates_.count <= k) return -1;
   const std::int32_t kth = smallest_of_largest(k, ties);
+  rejected_.indices.resize(candidates_.count - k + 1);
+  rejected_.values.resize(candidates_.count - k + 1);
   for (std::size_t i = 0; i < candidates_.count; ++i) {
+    const std::uint32_t index = candidates_.indices[i];
     const float value = candidates_.values[i];
     const std::int32_t each = magnitude(value);
-    const bool tie = each == kth && ties > 0;
-    candidates_.indices[kept] = candidates_.indices[i];
+    const bool tie = each == kth && ties > 0, keep = tie || each > kth;
+    // Both are written, and what is wrong is written over: no branch that cannot be foreseen.
+    rejected_.indices[i - kept] = index;
+    rejected_.values[i - kept] = value;
+    candidates_.indices[kept] = index;
     candidates_.values[kept] = value;
     ties -= tie;
-    kept += tie || each > kth;
+    kept += keep;
   }
+  if (taken_from_ != nullptr)
+    give_back({rejected_.indices.data(), candidates_.count - k},
+              {rejected_.values.data(), candidates_.count - k});
   candidates_.count = kept;
   return kth;
 }
@@ -207,7 +256,12 @@ std::int64_t count_at_least(std::span<const float> x, float threshold) {
 }
 
 void zero_at(std::span<float> x, std::span<const std::uint32_t> indices) {
-  for (const std::uint32_t i : indices) x[i] = 0;
+  std::size_t i = 0;
+  for (; i + kAhead < indices.size(); ++i) {
+    __builtin_prefetch(&x[indices[i + kAhead]], 1);
+    x[indices[i]] = 0;
+  }
+  for (; i < indices.size(); ++i) x[indices[i]] = 0;
 }
 
 void gather_at(std::span<const float> x, std::span<const std::uint32_t> indices,

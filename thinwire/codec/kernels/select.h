@@ -30,6 +30,10 @@ class TopK {
   void accumulate(std::span<float> memory, std::span<const float> x, std::int64_t k,
                   Selection& out);
 
+  /// accumulate() and zero_at() together, cheaper than one after the other: only the candidates
+  /// that are not among the k are written again.
+  void take(std::span<float> memory, std::span<const float> x, std::int64_t k, Selection& out);
+
  private:
   struct Candidates {
     std::vector<std::uint32_t> indices;
@@ -38,12 +42,16 @@ class TopK {
   };
   void run(float* memory, const float* x, std::size_t n, std::size_t k, Selection& out);
   void stream(float* memory, const float* x, std::size_t n, std::size_t k, std::int32_t above);
+  void give_back(std::span<const std::uint32_t> indices, std::span<const float> values);
   std::int32_t sampled_bound(const float* memory, const float* x, std::size_t n, std::size_t k);
   std::int32_t keep_largest(std::size_t k);
   std::int32_t smallest_of_largest(std::size_t k, std::size_t& ties);
 
   Candidates candidates_;
   std::vector<std::int32_t> scratch_;
+  Candidates rejected_;
+  float* taken_from_ = nullptr;  ///< while take() runs
+  std::int32_t low_ = 0;         ///< no candidate's magnitude is less
 };
 
 /// All elements with |x| >= threshold, and all NaNs. threshold >= 0.

@@ -40,7 +40,7 @@ void pack_from(std::size_t from, std::span<const float> x, std::uint8_t* bits) {
 }
 
 double sum_from(std::size_t from, std::span<const float> x, double (&lanes)[kLanes]) {
-  for (std::size_t i = from; i < x.size(); ++i) lanes[i % kLanes] += std::fabs(x[i]);
+  for (std::size_t i = from; i < x.size(); ++i) lanes[lane_of(i)] += std::fabs(x[i]);
   return fold_lanes(lanes);
 }
 
@@ -48,7 +48,7 @@ double accumulate_from(std::size_t from, std::span<float> memory, std::span<cons
                        double (&lanes)[kLanes]) {
   for (std::size_t i = from; i < x.size(); ++i) {
     memory[i] += x[i];
-    lanes[i % kLanes] += std::fabs(memory[i]);
+    lanes[lane_of(i)] += std::fabs(memory[i]);
   }
   return fold_lanes(lanes);
 }
@@ -196,8 +196,8 @@ SignSums sums_by_sign(std::span<const float> x) {
   SignSums sums;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool below = x[i] < 0;
-    other[i % kLanes] += below ? 0 : x[i];
-    negative[i % kLanes] += below ? x[i] : 0;
+    other[lane_of(i)] += below ? 0 : x[i];
+    negative[lane_of(i)] += below ? x[i] : 0;
     sums.negatives += below;
   }
   sums.other = fold_lanes(other);

@@ -18,7 +18,7 @@ struct SignValues {
 };
 inline SignValues scaled_signs(float scale) { return {scale, -scale}; }
 
-/// Sums by sign, for two means. Sums are in double, in 16 fixed lanes.
+/// Sums by sign, for two means. Sums are in double, in the lanes of lanes.h.
 struct SignSums {
   double other = 0, negative = 0;
   std::int64_t negatives = 0;  ///< how many elements are negative
@@ -29,8 +29,7 @@ constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; 
 
 void pack_signs(std::span<const float> x, std::span<std::uint8_t> bits);
 
-/// The sum of |x|, in double: element i belongs to lane i % 16, and the lanes are added in pairs
-/// (0 and 8, 1 and 9, ...; then 0 and 4, ...).
+/// The sum of |x|, in double, in the fixed order of lanes.h.
 double sum_abs(std::span<const float> x);
 
 /// memory += x, and the sum of the new |memory|, in one pass.
