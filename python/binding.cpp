@@ -119,6 +119,7 @@ struct PyOptions {
   std::string form, grouping, algorithm, plan_path;
   std::vector<std::string> exclude;
   bool broadcast_buffers = true;
+  std::uint64_t seed = 0;
 };
 
 class PyDataParallel {
@@ -143,6 +144,12 @@ class PyDataParallel {
     return outputs;
   }
   void set_buffers(const Named& buffers) { sync_->set_buffers(named(buffers)); }
+  Named form_state() {
+    Named out;
+    for (auto& one : sync_->form_state()) out.emplace_back(one.name, one.tensor);
+    return out;
+  }
+  void load_form_state(const Named& state) { sync_->load_form_state(named(state)); }
   GradientSync& sync() { return *sync_; }
 
  private:
@@ -159,6 +166,7 @@ class PyDataParallel {
     if (!options.plan_path.empty()) out.plan = read_text(options.plan_path);
     out.broadcast_buffers = options.broadcast_buffers;
     out.excluded = options.exclude;
+    out.seed = options.seed;
     return out;
   }
 
@@ -267,9 +275,14 @@ void bind_data_parallel(py::module_& m) {
   py::class_<PyOptions>(m, "DataParallelOptions")
       .def(py::init([](std::string form, std::string grouping, std::string algorithm,
                        std::string plan_path, std::vector<std::string> exclude,
-                       bool broadcast_buffers) {
-        return PyOptions{std::move(form),      std::move(grouping), std::move(algorithm),
-                         std::move(plan_path), std::move(exclude),  broadcast_buffers};
+                       bool broadcast_buffers, std::uint64_t seed) {
+        return PyOptions{std::move(form),
+                         std::move(grouping),
+                         std::move(algorithm),
+                         std::move(plan_path),
+                         std::move(exclude),
+                         broadcast_buffers,
+                         seed};
       }));
   py::class_<PyDataParallel>(m, "DataParallel")
       .def(py::init<std::shared_ptr<PyContext>, const PyOptions&, const PyDataParallel::Named&,
@@ -278,6 +291,12 @@ void bind_data_parallel(py::module_& m) {
       .def("begin", &PyDataParallel::begin, Released())
       .def("mark", &PyDataParallel::mark, Released())
       .def("set_buffers", &PyDataParallel::set_buffers)
+      .def("form_state", &PyDataParallel::form_state, Released())
+      .def("load_form_state", &PyDataParallel::load_form_state, Released())
+      .def(
+          "set_form",
+          [](PyDataParallel& self, const std::string& form) { self.sync().set_form(form); },
+          Released())
       .def(
           "finish", [](PyDataParallel& self) { self.sync().finish(); }, Released())
       .def("plan", [](PyDataParallel& self) { return to_json(self.sync().plan()); })

@@ -44,7 +44,7 @@ def _check_ddp_arguments(arguments):
 
 
 _OWN_ARGUMENTS = ["accumulate", "algorithm", "broadcast_buffers", "bucket_cap_mb", "device_ids", "exclude", "form", "group",
-                  "grouping", "plan", "process_group"]
+                  "grouping", "plan", "process_group", "seed"]
 
 
 def _tensors_in(value):
@@ -93,7 +93,7 @@ class DataParallel(nn.Module):
     module             any module; its parameters may be shared, frozen, of mixed dtypes, unused in a step
     group              from `thinwire.init`; default: the current one
     process_group      a group of torch.distributed in its place
-    form               what travels, for example "none"
+    form               what travels: memories, then a codec, for example "none" or "ef|topk{ratio=0.01}"
     grouping           how gradients are merged into messages: "size_cap{bytes=1MiB}", "wfbp", "single", "exact"
     algorithm          of the exchanges: "direct", "gather", "shard"; default: chosen
     plan               path of a plan file in place of `grouping` and `form`
@@ -101,6 +101,7 @@ class DataParallel(nn.Module):
     exclude            names of parameters that stay local, the same on all ranks
     broadcast_buffers  buffers follow rank 0 at every training forward
     bucket_cap_mb      as DDP's: the same as grouping="size_cap{bytes=...}"
+    seed               of forms that draw numbers, the same on all ranks
 
     The other arguments of PyTorch's DistributedDataParallel are accepted where they change nothing, and refused with
     the replacement named where they would. Sparse gradients and create_graph are refused in words at backward.
@@ -109,7 +110,7 @@ class DataParallel(nn.Module):
 
     def __init__(self, module, device_ids=None, *, group=None, process_group=None, form="none", grouping=None,
                  algorithm="", plan=None, accumulate=1, exclude=(), broadcast_buffers=True, bucket_cap_mb=None,
-                 **ddp_arguments):
+                 seed=0, **ddp_arguments):
         super().__init__()
         _check_ddp_arguments(ddp_arguments)
         if device_ids:
@@ -127,7 +128,7 @@ class DataParallel(nn.Module):
         self._own = {
             "group": group or current_group(),
             "options": native.DataParallelOptions(form, grouping or "size_cap", algorithm, plan or "",
-                                                  list(exclude), broadcast_buffers),
+                                                  list(exclude), broadcast_buffers, seed),
             "accumulate": accumulate, "backwards": 0, "sync": True, "engine": None,
         }
         self.module = module
@@ -180,6 +181,20 @@ class DataParallel(nn.Module):
     def last_step(self):
         """What the last exchanged step cost: a dict of compute_s, exposed_s and wire_bytes of this rank."""
         return self._engine().last_step()
+
+    def set_form(self, form):
+        """What travels from the next step on. Collective. What memories hold back goes on in those of the same name."""
+        self._engine().set_form(form)
+
+    def form_state(self):
+        """What the memories and codecs of all ranks keep, as a dict of tensors on rank 0 and an empty one elsewhere:
+        save it beside state_dict() and the optimizer's. Collective."""
+        return dict(self._engine().form_state())
+
+    def load_form_state(self, state):
+        """Takes up what form_state() gave on rank 0; the same dict on all ranks, of which there may be others than then.
+        Collective."""
+        self._engine().load_form_state(list(state.items()))
 
     # The wrapper reads and writes the state of the module itself, so that a checkpoint loads into plain PyTorch.
     def state_dict(self, *args, **kwargs):

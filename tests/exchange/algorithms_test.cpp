@@ -94,7 +94,7 @@ TEST(Algorithms, AreRefusedInWords) {
     };
     TW_EXPECT_THROW(make("none", "gatherr"), ConfigError, "'gather'");
     TW_EXPECT_THROW(make("none", "tree"), UnsupportedError, "there are direct, gather and shard");
-    TW_EXPECT_THROW(make("two_parts", "direct"), UnsupportedError, "takes the form 'none' alone");
+    TW_EXPECT_THROW(make("two_parts", "direct"), UnsupportedError, "do not add");
     auto w = parameter(at::ones({3}));
     TW_EXPECT_THROW(GradientSync({{"w", w}}, {}, world.comm, {.algorithm = "dirct"}), ConfigError,
                     "'direct'");

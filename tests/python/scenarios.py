@@ -322,6 +322,40 @@ def refused():
     return texts
 
 
+def forms(form, path, steps=6):
+    """Six steps in one go, and three, a file, and three; then another form in the middle of a run."""
+    rank = tw.rank()
+
+    def some(model, first, last):
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(first, last):
+            opt.zero_grad()
+            x, y = data(step, rank)
+            nn.functional.mse_loss(model(x), y).backward()
+            opt.step()
+
+    whole = tw.DataParallel(small_model(), form=form, seed=3)
+    some(whole, 0, steps)
+    first = tw.DataParallel(small_model(), form=form, seed=3)
+    some(first, 0, steps // 2)
+    state = first.form_state()
+    if rank == 0:
+        torch.save({"module": first.state_dict(), "form": state}, path)
+    tw.barrier()
+    saved = torch.load(path)
+    second = tw.DataParallel(small_model(1), form=form, seed=3)
+    second.load_state_dict(saved["module"])
+    second.load_form_state(saved["form"])
+    some(second, steps // 2, steps)
+    resumed = values(second)
+    payload = second.last_step()["payload_bytes"]
+    second.set_form("none")
+    some(second, steps, steps + 1)
+    dense = second.last_step()["payload_bytes"]
+    return {"whole": values(whole), "changed": values(second), "keys": sorted(state), "payload": payload, "dense": dense,
+            "resumed": resumed}
+
+
 def main():
     name, arguments_text, result_path = sys.argv[1:]
     result = globals()[name](**json.loads(arguments_text))

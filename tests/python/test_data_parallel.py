@@ -29,6 +29,16 @@ def test_algorithms_agree():
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.parametrize("form", ["ef|topk{ratio=0.1}", "ef|powersgd{rank=2}", "ef|sign", "cast{f16}", "qsgd{bits=4}"])
+def test_forms_go_on_from_a_file(form, tmp_path):
+    a, b = ranks.run("forms", form=form, path=str(tmp_path / "state.pt"))
+    assert a["whole"] == b["whole"] and a["resumed"] == b["resumed"] and a["changed"] == b["changed"]
+    assert a["whole"] == a["resumed"], "bit for bit"
+    assert a["payload"] < a["dense"]
+    assert b["keys"] == [] and "all/step" in a["keys"]
+    assert not form.startswith("ef|") or any(key.startswith("rank1/gradient/ef/residual/") for key in a["keys"])
+
+
 def test_starts_from_rank_0():
     a, b = ranks.run("train", model_seed_by_rank=True)
     assert a["parameters"] == b["parameters"]

@@ -170,7 +170,7 @@ TEST(Checkpoint, RoundTripKeepsAndLinks) {
   const test::Scratch scratch;
   const NamedTensors model{{"a.weight", at::randn({2, 3})}, {"n", at::full({}, 5, at::kLong)}};
   for (std::int64_t step : {1, 2, 3, 4})
-    save_checkpoint(scratch.path(), {.step = step, .config = {{"model", "cnn"}}}, model, {}, 2,
+    save_checkpoint(scratch.path(), {.step = step, .config = {{"model", "cnn"}}}, model, {}, {}, 2,
                     step == 1);
   namespace fs = std::filesystem;
   EXPECT_EQ(fs::read_symlink(scratch.file("last")), "step-00000004");

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "thinwire/cli/verbs.h"
+#include "thinwire/plan/payload.h"
 #include "thinwire/plan/plan.h"
 #include "thinwire/plan/planners.h"
 
@@ -67,12 +68,13 @@ Json rows_json(const std::vector<Row>& rows, Seconds compute_s) {
   return out;
 }
 
+/// Memories stay at home: what travels is what the codec makes.
 std::vector<Spec> read_form(const std::string& text) {
   auto form = parse_chain(text);
-  if (form.size() != 1 || form[0].name != "none")
+  if (!payloads().entries().contains(form.back().name))
     throw UnsupportedError(fmt::format(
-        "plan: only the dense form 'none' can be predicted without its codec, got '{}'", text));
-  SpecReader(form[0]).finish();
+        "plan: how many bytes '{}' makes of a tensor is not known before a run", form.back().name));
+  payload_bytes(form, {});
   return form;
 }
 
@@ -86,7 +88,11 @@ int make_plan(const PlanOptions& options) {
       load(options.profile, [](auto text, auto path) { return profile_from_json(text, path); });
   const Cluster cluster =
       load(options.cluster, [](auto text, auto path) { return cluster_from_json(text, path); });
-  const GroupInput input{.profile = profile, .cluster = cluster};
+  GroupInput input{.profile = profile, .cluster = cluster};
+  if (form.size() > 1 || form[0].name != "none")
+    input.payload = [&](const Bucket& bucket) {
+      return *payload_bytes(form, tensors_of(bucket, profile.params));
+    };
   const int ranks = world_size(cluster);
   const auto rows = predict_all(chosen, input);
   const auto ready = slowest_ready_times(input);

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thinwire/codec/codec.h"
 
+#include <ATen/ops/div.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sub.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "thinwire/codec/memory.h"
+#include "thinwire/core/error.h"
 
 namespace thinwire {
 
 #define TW_PLUGIN(name) void register_##name(CodecRegistry& registry);
 #include "builtin_codec.inc"
+#undef TW_PLUGIN
+#define TW_PLUGIN(name) void register_##name(MemoryRegistry& registry);
+#include "builtin_codec_memory.inc"
 #undef TW_PLUGIN
 
 namespace {
@@ -30,12 +34,19 @@ CodecRegistry& all_codecs() {
 
 const CodecRegistry& codecs() { return all_codecs(); }
 
-void add_codec(std::string name, CodecFactory make, std::string help) {
+void add_codec(std::string name, CodecFactory make, std::string help, PayloadFn payload) {
+  if (payload) add_payload(name, std::move(payload));
   all_codecs().add(std::move(name), std::move(make), std::move(help));
 }
 
 const MemoryRegistry& memories() {
-  static const MemoryRegistry registry("memory");
+  static const MemoryRegistry registry = [] {
+    MemoryRegistry out("memory");
+#define TW_PLUGIN(name) register_##name(out);
+#include "builtin_codec_memory.inc"
+#undef TW_PLUGIN
+    return out;
+  }();
   return registry;
 }
 
@@ -47,12 +58,16 @@ Bytes Payload::bytes() const {
 
 std::optional<Proposal> Codec::propose(const Tensor&, const Slot&) { return std::nullopt; }
 
-Payload Codec::reduce(std::span<const Payload> payloads, const Slot& slot) {
-  // A codec sees flat buckets, so the shape of the sum is that of the first decoded value.
+Payload Codec::reduce(std::span<const Payload> payloads, int divisor, const Slot& slot) {
   Tensor sum;
   for (const Payload& payload : payloads)
     decode(payload, sum, sum.defined() ? Write::add : Write::set);
+  conclude(sum, divisor);
   return encode(sum, slot);
+}
+
+void Codec::conclude(Tensor& sum, int divisor) const {
+  if (divisor != 1) sum.div_(divisor);
 }
 
 void Codec::commit(Payload&) {}
@@ -64,6 +79,21 @@ void Codec::residual(const Tensor& x, const Payload& sent, Tensor& out) const {
 }
 
 void Codec::visit_state(StateVisitor&) {}
+
+void Sent::residual(const Tensor& x, Tensor& out) const {
+  if (nothing() && !out.is_same(x)) out.copy_(x);
+  for (const Part& part : parts_) {
+    const bool whole = part.count == x.numel();
+    const Tensor from = whole ? x : x.narrow(0, part.begin, part.count);
+    Tensor to = whole ? out : out.narrow(0, part.begin, part.count);
+    part.codec->residual(from, *part.payload, to);
+  }
+}
+
 void Memory::received(Tensor&, Rank, const Slot&) {}
+
+void Memory::take_back(const Tensor&, const Tensor&, const Slot&) {
+  throw UnsupportedError("a memory of this form cannot take back a step that does not count");
+}
 
 }  // namespace thinwire

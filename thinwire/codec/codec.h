@@ -15,18 +15,23 @@
 #include "thinwire/core/registry.h"
 #include "thinwire/core/spec.h"
 #include "thinwire/core/types.h"
-#include "thinwire/plan/profile.h"
+#include "thinwire/plan/payload.h"
 
 namespace thinwire {
 
 using at::Tensor;
 
-/// Walks named state in and out of a checkpoint. Names are unique within one codec or memory.
+/// Walks named state in and out of a checkpoint. Names are unique within one codec or memory. A
+/// visitor that loads replaces values, or leaves what it knows nothing of as it is.
 class StateVisitor {
  public:
   virtual ~StateVisitor() = default;
+  /// The same on all ranks.
   virtual void tensor(const std::string& name, Tensor& value) = 0;
   virtual void integer(const std::string& name, std::int64_t& value) = 0;
+  /// This rank's own: flat, one value an element of the bucket, in its order. Kept by parameter, so
+  /// that it survives another grouping. Undefined: nothing yet.
+  virtual void elements(const std::string& name, Tensor& value) = 0;
 };
 
 struct Payload {
@@ -37,10 +42,16 @@ struct Proposal {
   Tensor value;
   Combine op = Combine::max;
 };
-/// One firing of one exchange. `fires`: sent in this step.
+/// One firing of one exchange. `fires`: sent in this step. The exchanger sets
+/// exchange, rank and round.
 struct Slot {
   std::int64_t step = 0;
   std::uint64_t seed = 0;
+  std::int32_t exchange = 0;
+  Rank rank = 0;
+  int round = 0;       ///< of a codec with several
+  bool counts = true;  ///< false: values are not fit to be sent; zeros go in their place, and
+                       ///< memories stay as they are
   std::vector<Tensor> agreed;
   bool fires = true;
   const Tensor* row_keys = nullptr;
@@ -54,22 +65,36 @@ struct CodecTraits {
   bool identity = false;  ///< the payload is the input itself: exchanged in place, without a copy
   double contraction =
       0;  ///< delta in ||x - decode(encode(x))||^2 <= (1 - delta) ||x||^2; 0: none declared
+  /// Parts that are sent one after the other in each step: the next is encoded from what the one
+  /// before has left, once that has been merged.
+  int rounds = 1;
+  /// Needs commit() with what all ranks have sent together, and so a sum in the transport.
+  bool merges = false;
 };
 
+/// Values are flat, dense and real: of one bucket, f64 where the bucket has f64, else f32.
 class Codec {
  public:
   virtual ~Codec() = default;
   virtual CodecTraits traits() const = 0;
   virtual Bytes max_bytes() const = 0;
+  /// What travels. Its parts may be memory of the codec that the next encode uses again.
   virtual Payload encode(const Tensor& x, const Slot& slot) = 0;
+  /// Payload bytes may come from anywhere: DataError for what encode does not make. `out`
+  /// undefined: becomes a tensor of its own (with set). Otherwise of the type of encoded values.
   virtual void decode(const Payload& payload, Tensor& out, Write mode) const = 0;
-  virtual std::optional<Proposal> propose(const Tensor& x,
-                                          const Slot& slot);  // default: nothing to agree on
-  virtual Payload reduce(std::span<const Payload> payloads,
-                         const Slot& slot);  // default: decode, sum, encode
-  virtual void commit(Payload& merged);      // same bytes on every rank
-  virtual void residual(const Tensor& x, const Payload& sent,
-                        Tensor& out) const;  // default: x - decode(sent)
+  /// A small tensor that ranks agree on before they encode; again until it returns nothing.
+  /// Default: nothing to agree on.
+  virtual std::optional<Proposal> propose(const Tensor& x, const Slot& slot);
+  /// One payload of what several add up to. Default: decode, sum, conclude, encode.
+  virtual Payload reduce(std::span<const Payload> payloads, int divisor, const Slot& slot);
+  /// What the sum of decoded payloads means, in place. `divisor`: ranks where a mean is wanted,
+  /// else 1. Default: divides.
+  virtual void conclude(Tensor& sum, int divisor) const;
+  /// The merged payload, the same bytes on every rank, before it is decoded. Default: nothing.
+  virtual void commit(Payload& merged);
+  /// What `sent` leaves of x. `out` may be x itself. Default: x - decode(sent).
+  virtual void residual(const Tensor& x, const Payload& sent, Tensor& out) const;
   virtual void visit_state(StateVisitor& visitor);
 };
 using CodecFactory =
@@ -78,7 +103,7 @@ using CodecRegistry = Registry<CodecFactory>;
 /// The codecs of this build and those added by add_codec.
 const CodecRegistry& codecs();
 /// A codec of the program's own, for the whole process. Call it before any engine is built, on all
-/// ranks.
-void add_codec(std::string name, CodecFactory make, std::string help);
+/// ranks. `payload`: bytes of a payload, for plans; empty: plans do not know them.
+void add_codec(std::string name, CodecFactory make, std::string help, PayloadFn payload = {});
 
 }  // namespace thinwire

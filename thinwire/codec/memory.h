@@ -7,14 +7,39 @@ namespace thinwire {
 
 constexpr Rank kCombined = -1;
 
+/// What has left this rank in one round of an exchange; lives during the call.
+class Sent {
+ public:
+  /// A payload of `count` values from `begin` on.
+  struct Part {
+    const Codec* codec;
+    const Payload* payload;
+    std::int64_t begin, count;
+  };
+  /// No parts: nothing has been sent, the value is zero.
+  explicit Sent(std::vector<Part> parts = {}) : parts_(std::move(parts)) {}
+  bool nothing() const { return parts_.empty(); }
+  /// What of x stays behind. `out` may be x itself, and then a codec touches no more than it must.
+  void residual(const Tensor& x, Tensor& out) const;
+
+ private:
+  std::vector<Part> parts_;
+};
+
+/// Values are flat, dense and real, as those of a codec. `x` starts as a handle on the caller's
+/// memory, which a memory does not write to.
 class Memory {
  public:
   virtual ~Memory() = default;
-  virtual void before(Tensor& x, const Slot& slot) = 0;  // x += residual, x -= estimate, ...
-  virtual void sent(const Tensor& x, const Tensor& own,
-                    const Slot& slot) = 0;  // own = decode(encode(x)); 0 if not sent
-  virtual void received(Tensor& value, Rank from,
-                        const Slot& slot);  // from kCombined: the reduced value
+  /// What is to be sent, out of what has been produced: x may be bound to memory of its own.
+  virtual void before(Tensor& x, const Slot& slot) = 0;
+  /// x: as this memory left it. Called once a round.
+  virtual void sent(const Tensor& x, const Sent& sent, const Slot& slot) = 0;
+  /// from kCombined: the reduced value. Default: nothing.
+  virtual void received(Tensor& value, Rank from, const Slot& slot);
+  /// The step does not count: undoes before() and sent() of what had been produced (`x`, as it was
+  /// then), to rounding. Default: UnsupportedError.
+  virtual void take_back(const Tensor& x, const Tensor& own, const Slot& slot);
   virtual void visit_state(StateVisitor& visitor) = 0;
 };
 using MemoryFactory =

@@ -5,21 +5,28 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/sub.h>
 
 #include "thinwire/codec/codec.h"
+#include "thinwire/codec/torch_dtype.h"
 
 namespace thinwire {
 namespace {
 
 class None : public Codec {
  public:
-  explicit None(Bytes bytes) : bytes_(bytes) {}
+  None(Bytes bytes, at::ScalarType type) : bytes_(bytes), type_(type) {}
   CodecTraits traits() const override {
     return {
         .summable = true, .fixed_size = true, .unbiased = true, .identity = true, .contraction = 1};
   }
   Bytes max_bytes() const override { return bytes_; }
-  Payload encode(const Tensor& x, const Slot&) override { return {.parts = {x}}; }
+  /// Behind a memory halves come in single precision; they travel as halves all the same.
+  Payload encode(const Tensor& x, const Slot&) override {
+    const bool widened =
+        x.scalar_type() == at::kFloat && (type_ == at::kHalf || type_ == at::kBFloat16);
+    return {.parts = {widened ? x.to(type_) : x}};
+  }
   void decode(const Payload& payload, Tensor& out, Write mode) const override {
     const Tensor& x = payload.parts.at(0);
     if (!out.defined())
@@ -29,9 +36,16 @@ class None : public Codec {
     else
       out.add_(x);
   }
+  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
+    if (sent.parts.at(0).scalar_type() == x.scalar_type())
+      out.zero_();
+    else
+      at::sub_out(out, x, sent.parts[0].to(x.scalar_type()));
+  }
 
  private:
   Bytes bytes_;
+  at::ScalarType type_;
 };
 
 }  // namespace
@@ -41,9 +55,8 @@ void register_none(CodecRegistry& registry) {
       "none",
       [](const Spec& spec, std::span<const TensorDesc> tensors) {
         SpecReader(spec).finish();
-        Bytes bytes = 0;
-        for (const auto& tensor : tensors) bytes += dense_bytes(tensor);
-        return std::make_unique<None>(bytes);
+        const auto type = tensors.empty() ? at::kFloat : scalar_type_of(tensors[0].dtype);
+        return std::make_unique<None>(*payload_bytes(std::span(&spec, 1), tensors), type);
       },
       "the values as they are, without a copy");
 }

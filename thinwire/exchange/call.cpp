@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thinwire/exchange/call.h"
 
+#include <ATen/ops/as_strided.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "thinwire/codec/torch_dtype.h"
@@ -23,24 +26,90 @@ std::unique_ptr<Codec> make_codec(const Exchange& exchange, const std::vector<Te
   return codecs().find(spec.name).make(spec, descs);
 }
 
+Tensor flat_of(const Tensor& tensor) {
+  if (tensor.is_contiguous()) return tensor.view({-1});
+  if (tensor.is_non_overlapping_and_dense()) return tensor.as_strided({tensor.numel()}, {1});
+  return tensor.reshape({-1});
+}
+
+void make_room(Tensor& kept, at::IntArrayRef shape, const at::TensorOptions& options) {
+  if (!kept.defined() || kept.sizes() != shape || kept.dtype() != options.dtype())
+    kept = at::empty(shape, options);
+}
+
 void open_call(Call& call) {
-  for (auto& memory : call.memories) memory->before(call.data, call.slot);
-  while (auto proposal = call.codec->propose(call.data, call.slot)) {
-    call.group->all_reduce(call.next_message(), buffer_of(proposal->value), proposal->op).wait();
-    call.slot.agreed.push_back(proposal->value);
+  const at::ScalarType type = call.data.scalar_type(), wide = sum_type(type);
+  const auto options = call.data.options().dtype(wide);
+  call.x = call.data;
+  call.value = call.data;
+  if (type != wide) {
+    make_room(call.sums, call.data.sizes(), options);
+    call.value = call.sums;
+    // A form that is the input itself travels as it is.
+    if (!call.codec->traits().identity || !call.memories.empty()) {
+      make_room(call.wide, call.data.sizes(), options);
+      call.wide.copy_(call.data);
+      call.x = call.wide;
+    }
   }
+  if (!call.slot.counts) {
+    call.x = at::zeros(call.data.sizes(), options);
+    return;
+  }
+  call.kept_x.resize(call.memories.size());
+  for (std::size_t i = 0; i < call.memories.size(); ++i) {
+    call.memories[i]->before(call.x, call.slot);
+    call.kept_x[i] = call.x;
+  }
+  // Rounds leave in x what they have not sent; without a memory that would be the caller's.
+  if (call.memories.empty() && call.codec->traits().rounds > 1) call.x = call.x.clone();
 }
 
-void tell_sent(Call& call, const Tensor& own) {
-  for (auto memory = call.memories.rbegin(); memory != call.memories.rend(); ++memory)
-    (*memory)->sent(call.data, own, call.slot);
+bool propose(Call& call) {
+  call.proposal = call.codec->propose(call.x, call.slot);
+  call.more = call.proposal.has_value();
+  if (!call.more) return false;
+  call.handles.assign(1,
+                      call.group->all_reduce(call.next_message(), buffer_of(call.proposal->value),
+                                             call.proposal->op));
+  return true;
 }
 
-void close_call(Call& call, Tensor& value) {
+void tell_sent(Call& call, const Sent& sent) {
+  if (call.slot.counts)
+    for (std::size_t i = call.memories.size(); i-- > 0;)
+      call.memories[i]->sent(call.kept_x[i], sent, call.slot);
+  const bool left_by_memory = call.slot.counts && !call.memories.empty();
+  if (call.slot.round + 1 < call.codec->traits().rounds && !left_by_memory)
+    sent.residual(call.x, call.x);
+}
+
+void take_back(Call& call) {
+  for (Handle& handle : call.handles) handle.wait();
+  call.more = false;
+  call.proposal.reset();
+  if (!call.slot.counts) return;
+  const auto options = call.data.options().dtype(sum_type(call.data.scalar_type()));
+  const Tensor own = at::zeros(call.data.sizes(), options);
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < call.own.size(); ++i) {
+    const bool cut = !call.shard_codecs.empty();
+    const auto next =
+        own.numel() * static_cast<std::int64_t>(i + 1) / static_cast<std::int64_t>(call.own.size());
+    Tensor part = cut ? own.narrow(0, begin, next - begin) : own;
+    (cut ? call.shard_codecs[i] : call.codec)->decode(call.own[i], part, Write::add);
+    begin = next;
+  }
+  const Tensor produced = call.data.to(options.dtype().toScalarType());
+  for (std::size_t i = call.memories.size(); i-- > 0;)
+    call.memories[i]->take_back(produced, own, call.slot);
+}
+
+void close_call(Call& call) {
   for (auto memory = call.memories.rbegin(); memory != call.memories.rend(); ++memory)
-    (*memory)->received(value, kCombined, call.slot);
+    (*memory)->received(call.value, kCombined, call.slot);
   // The caller's memory is filled, never replaced: a decode may hand back memory of its own.
-  call.data.copy_(value.view_as(call.data));
+  if (!call.value.is_same(call.data)) call.data.copy_(call.value.view_as(call.data));
 }
 
 at::ScalarType sum_type(at::ScalarType type) {

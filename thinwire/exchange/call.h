@@ -21,8 +21,12 @@ struct Algorithm {
   std::string_view name;
   /// Why it cannot carry out this exchange; empty if it can. May make what it needs for it.
   std::string (*prepare)(Call& call);
+  /// Sends the first messages for call.x; sets call.more if advance() has to follow.
   void (*start)(Call& call);
-  void (*finish)(Call& call);  ///< waits; then call.data holds the combined value
+  /// Waits for the messages before and sends the next ones; null: there are none.
+  void (*advance)(Call& call);
+  /// Waits; then call.value holds the combined value, for call.data.
+  void (*finish)(Call& call);
   Bytes (*sent_bytes)(Bytes payload, int ranks);
 };
 extern const Algorithm kDirect, kGather, kShard;
@@ -37,25 +41,50 @@ struct Call {
   const Algorithm* algorithm = nullptr;
 
   bool in_flight = false, recorded = true;
-  Tensor data;
+  bool more = false;  ///< a stage is left that advance() begins
+  Tensor data;        ///< the caller's, flat where dense
+  Tensor x;           ///< what is encoded: the caller's memory, or a memory's
+  Tensor value;       ///< what comes out; the caller's memory where its type is that of sums
   Slot slot;
+  Bytes payload = 0;
   std::int32_t part = 0;  ///< of the next message
   std::vector<Handle> handles;
-  std::vector<Payload> own;
+  std::optional<Proposal> proposal;  ///< under way
+  std::vector<Payload> own;          ///< as encoded, of the first round
+  Payload merged;
   std::vector<Tensor> arrived;  ///< one a payload part
+  std::vector<std::int64_t> lengths;
   Event event;
 
+  // Kept from step to step.
+  Tensor room;                 ///< direct: what memories hold, on its way
+  Tensor wide, sums;           ///< halves in single precision; their sums
+  std::vector<Tensor> kept_x;  ///< what each memory has made of x
+
+  /// Sent and received in the caller's memory.
+  bool in_place() const {
+    return algorithm == &kDirect && memories.empty() && codec->traits().identity;
+  }
+  int divisor() const { return exchange->combine == Combine::mean ? group->size() : 1; }
   MessageId next_message() { return {exchange->id, slot.step, part++}; }
 };
 
 Buffer buffer_of(const Tensor& tensor);
 std::unique_ptr<Codec> make_codec(const Exchange& exchange, const std::vector<TensorDesc>& descs);
-/// before() of all memories, then rounds of proposals until there is none.
+/// The elements in the order in which they lie in memory; of a tensor with gaps, of a copy.
+Tensor flat_of(const Tensor& tensor);
+/// before() of all memories; call.x and call.value are ready then.
 void open_call(Call& call);
-/// Tells the memories what has been sent. `own` is empty where there is none to tell.
-void tell_sent(Call& call, const Tensor& own);
-/// received() of all memories; then `value` stands in call.data.
-void close_call(Call& call, Tensor& value);
+/// Starts the next round of proposals; false if there is none. Then a stage is left.
+bool propose(Call& call);
+/// Tells the memories what has been sent; call.x is what stays behind then, where a round follows.
+void tell_sent(Call& call, const Sent& sent);
+/// Makes `kept` a tensor of this shape and type; keeps it if it is one.
+void make_room(Tensor& kept, at::IntArrayRef shape, const at::TensorOptions& options);
+/// received() of all memories; then the value stands in call.data.
+void close_call(Call& call);
+/// Waits for the first messages, sends no others, and undoes what memories have done.
+void take_back(Call& call);
 /// Halves are summed in single precision and rounded once.
 at::ScalarType sum_type(at::ScalarType type);
 

@@ -1,31 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
-// direct: the transport's own all-reduce, in place on the caller's memory. For forms whose payload
-// is the input itself, without memories.
+// direct: the transport's own all-reduce, of payloads that it may add: `none` in the caller's
+// memory, halves that it sums in single precision, factors. Codecs with several rounds start the
+// next one when the exchange is waited for.
 // Bytes a rank sends: 2 P (n-1)/n (docs/costs.md has the transports' own).
+#include <ATen/ops/clone.h>
+#include <ATen/ops/copy.h>
+
 #include "thinwire/exchange/call.h"
 
 namespace thinwire {
 namespace {
 
 std::string prepare(Call& call) {
-  if (call.memories.empty() && call.codec->traits().identity) return {};
-  return "it adds values as they are, in the transport, and so takes the form 'none' alone";
+  const CodecTraits traits = call.codec->traits();
+  if (call.memories.empty() && traits.identity) return {};
+  if (!traits.summable)
+    return "it adds payloads in the transport, and those of this form do not add";
+  if (!traits.merges && !traits.identity && call.group && !call.group->caps().rank_order)
+    return "this transport does not add in rank order";
+  return {};
+}
+
+void send(Call& call, const Tensor& sent) {
+  call.payload += static_cast<Bytes>(sent.nbytes());
+  if (sent.numel() > 0)
+    call.handles.push_back(
+        call.group->all_reduce(call.next_message(), buffer_of(sent), call.exchange->combine));
+}
+
+/// The transport writes its sums over what it is given, so memories are told before.
+void send_round(Call& call) {
+  call.merged = call.codec->encode(call.x, call.slot);
+  tell_sent(call, Sent({{call.codec.get(), &call.merged, 0, call.x.numel()}}));
+  if (call.slot.round == 0 && !call.memories.empty()) {
+    call.own.assign(1, {});
+    for (const Tensor& part : call.merged.parts) call.own[0].parts.push_back(part.clone());
+  }
+  call.handles.clear();
+  for (const Tensor& part : call.merged.parts) send(call, part);
+  call.more = call.slot.round + 1 < call.codec->traits().rounds;
+}
+
+/// What memories hold goes out as a copy; they are told in the end.
+void send_copy(Call& call) {
+  call.merged = call.codec->encode(call.x, call.slot);
+  const Tensor& sent = call.merged.parts[0];
+  make_room(call.room, sent.sizes(), sent.options());
+  call.room.copy_(sent);
+  call.own.clear();
+  call.handles.clear();
+  send(call, call.room);
 }
 
 void start(Call& call) {
-  call.handles.resize(1);
-  call.handles[0] =
-      call.group->all_reduce(call.next_message(), buffer_of(call.data), call.exchange->combine);
+  if (call.in_place()) {
+    call.handles.clear();
+    return send(call, call.data);
+  }
+  call.codec->traits().identity ? send_copy(call) : send_round(call);
+}
+
+void merge(Call& call) {
+  for (Handle& handle : call.handles) handle.wait();
+  call.codec->commit(call.merged);
+  call.codec->decode(call.merged, call.value, call.slot.round == 0 ? Write::set : Write::add);
+}
+
+void advance(Call& call) {
+  merge(call);
+  ++call.slot.round;
+  send_round(call);
 }
 
 void finish(Call& call) {
-  call.handles[0].wait();
-  call.handles[0] = Handle();
+  if (!call.codec->traits().identity) return merge(call);
+  for (Handle& handle : call.handles) handle.wait();
+  call.handles.assign(1, {});
+  if (call.in_place()) return;
+  tell_sent(call, Sent({{call.codec.get(), &call.merged, 0, call.x.numel()}}));
+  call.value = call.room;
 }
 
 }  // namespace
 
-const Algorithm kDirect{"direct", prepare, start, finish,
-                        [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
+const Algorithm kDirect{
+    "direct", prepare, start,
+    advance,  finish,  [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
 
 }  // namespace thinwire

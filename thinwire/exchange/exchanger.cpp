@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How one exchange runs:
-//   for m in memories: m.before(x)
+//   for m in memories: m.before(x)                        x is then a memory's own
 //   while p = codec.propose(x): agreed += reduce(p)
-//   payload = codec.encode(x); own = decode(payload); for m reversed: m.sent(x, own)
-//   direct | gather | shard: a source file each
+//   payload = codec.encode(x); for m reversed: m.sent(x, payload)
+//   direct | gather | shard: a source file each, in stages
 //   for m reversed: m.received(value)
+// start() sends the first messages. What has to wait for them, and sends more, is done for all
+// exchanges under way when the first of them is waited for: the same place on all ranks.
 #include "thinwire/exchange/exchanger.h"
 
 #include <ATen/core/grad_mode.h>
@@ -75,10 +77,8 @@ struct Exchanger::Impl {
     out.exchange = &exchange;
     out.group = groups[static_cast<std::size_t>(exchange.group)].get();
     if (exchange.bucket >= 0)
-      for (const Slice& slice : plan.grouping[static_cast<std::size_t>(exchange.bucket)].slices) {
-        const TensorDesc& whole = plan.tensors[static_cast<std::size_t>(slice.tensor)];
-        out.descs.push_back({whole.name, whole.dtype, {slice.end - slice.begin}});
-      }
+      out.descs =
+          tensors_of(plan.grouping[static_cast<std::size_t>(exchange.bucket)], plan.tensors);
     for (std::size_t i = 0; i + 1 < exchange.form.size(); ++i)
       out.memories.push_back(
           memories().find(exchange.form[i].name).make(exchange.form[i], out.descs));
@@ -134,6 +134,49 @@ struct Exchanger::Impl {
     recorder.add(call.event);
   }
 
+  /// Brings a call one stage further.
+  void advance(Call& call) {
+    with_words(call.exchange->id, [&] {
+      if (!call.proposal) return call.algorithm->advance(call);
+      call.handles[0].wait();
+      call.slot.agreed.push_back(call.proposal->value);
+      if (!propose(call)) call.algorithm->start(call);
+    });
+  }
+
+  void advance_all() {
+    for (bool again = true; again;) {
+      again = false;
+      for (Call& call : calls)
+        if (call.in_flight && call.more) {
+          advance(call);
+          again = true;
+        }
+    }
+  }
+
+  void close(Call& call) {
+    call.event.bytes = call.algorithm->sent_bytes(call.payload, call.group->size());
+    call.data.reset();  // a gradient that travelled in its own memory is its owner's again
+    call.x.reset();
+    call.value.reset();
+    record(call);
+  }
+
+  /// All memories and codecs: fn(prefix, bucket, one).
+  template <class Fn>
+  void visit(const Fn& fn) {
+    for (Call& call : calls) {
+      if (call.exchange->bucket < 0 || !call.group) continue;
+      const Bucket& bucket = plan.grouping[static_cast<std::size_t>(call.exchange->bucket)];
+      const std::string role = std::string(to_string(call.exchange->what)) + "/";
+      for (std::size_t i = 0; i < call.memories.size(); ++i)
+        fn(role + call.exchange->form[i].name + "/", bucket, *call.memories[i]);
+      if (!call.exchange->form.empty())
+        fn(role + call.exchange->form.back().name + "/", bucket, *call.codec);
+    }
+  }
+
   Comm& world;
   const Plan plan;
   Recorder& recorder;
@@ -149,45 +192,85 @@ Exchanger::~Exchanger() = default;
 void Exchanger::start(int exchange_id, Tensor& data, const Slot& slot) {
   const at::NoGradGuard no_grad;
   Call& call = impl_->calls.at(static_cast<std::size_t>(exchange_id));
-  call.data = data;
+  TW_ASSERT(call.algorithm != nullptr, ==, true);
   call.slot = slot;
+  call.slot.exchange = exchange_id;
+  call.slot.rank = call.group->rank();
+  call.slot.round = 0;
   call.part = 0;
+  call.payload = 0;
   call.event = {.step = slot.step,
                 .kind = OpKind::exchange,
                 .index = exchange_id,
                 .begin_s = impl_->recorder.now()};
   call.recorded = false;
   call.in_flight = true;
+  call.more = false;
+  call.slot.counts = slot.counts || call.memories.empty();
   impl_->with_words(exchange_id, [&] {
-    TW_ASSERT(call.algorithm != nullptr, ==, true);
-    call.algorithm->start(call);
-    Bytes payload = 0;
-    for (const Payload& own : call.own) payload += own.bytes();
-    if (call.own.empty()) payload = static_cast<Bytes>(data.nbytes());
-    call.event.bytes = call.algorithm->sent_bytes(payload, call.group->size());
+    if (call.in_place()) {
+      call.data = data;
+      call.algorithm->start(call);
+      call.event.bytes = call.algorithm->sent_bytes(call.payload, call.group->size());
+      return;
+    }
+    call.data = flat_of(data);
+    open_call(call);
+    if (!propose(call)) call.algorithm->start(call);
   });
 }
 
 void Exchanger::wait(int exchange_id) {
   Call& call = impl_->calls.at(static_cast<std::size_t>(exchange_id));
   if (!call.in_flight) return;
+  const at::NoGradGuard no_grad;
+  impl_->advance_all();
   call.in_flight = false;
   impl_->with_words(exchange_id, [&] {
-    const at::NoGradGuard no_grad;
     call.algorithm->finish(call);
+    if (!call.in_place()) close_call(call);
   });
-  call.data.reset();  // a gradient that travelled in its own memory is its owner's again
-  impl_->record(call);
+  impl_->close(call);
+}
+
+void Exchanger::take_back(int exchange_id) {
+  Call& call = impl_->calls.at(static_cast<std::size_t>(exchange_id));
+  if (!call.in_flight) return;
+  if (call.memories.empty()) return wait(exchange_id);
+  const at::NoGradGuard no_grad;
+  call.in_flight = false;
+  impl_->with_words(exchange_id, [&] { thinwire::take_back(call); });
+  impl_->close(call);
+}
+
+bool Exchanger::has_memories(int exchange_id) const {
+  return !impl_->calls.at(static_cast<std::size_t>(exchange_id)).memories.empty();
+}
+
+FormState Exchanger::state() const {
+  FormState out;
+  impl_->visit([&](const std::string& prefix, const Bucket& bucket, auto& one) {
+    SaveState visitor(out, prefix, impl_->plan, bucket);
+    one.visit_state(visitor);
+  });
+  return out;
+}
+
+void Exchanger::load_state(const FormState& state) {
+  impl_->visit([&](const std::string& prefix, const Bucket& bucket, auto& one) {
+    LoadState visitor(state, prefix, impl_->plan, bucket);
+    one.visit_state(visitor);
+  });
 }
 
 void Exchanger::poll() {
   for (Call& call : impl_->calls)
-    if (call.in_flight && call.algorithm == &kDirect && call.handles[0].ready())
+    if (call.in_flight && call.in_place() && !call.handles.empty() && call.handles[0].ready())
       impl_->record(call);
 }
 
 bool Exchanger::in_place(int exchange_id) const {
-  return impl_->calls.at(static_cast<std::size_t>(exchange_id)).algorithm == &kDirect;
+  return impl_->calls.at(static_cast<std::size_t>(exchange_id)).in_place();
 }
 
 const Plan& Exchanger::plan() const { return impl_->plan; }

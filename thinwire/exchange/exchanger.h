@@ -11,6 +11,7 @@
 #include "thinwire/codec/codec.h"
 #include "thinwire/codec/memory.h"
 #include "thinwire/comm/comm.h"
+#include "thinwire/exchange/form_state.h"
 #include "thinwire/plan/plan.h"
 #include "thinwire/plan/trace.h"
 
@@ -50,6 +51,15 @@ class Exchanger {
   void poll();
   /// Whether the exchange sends and receives in the caller's memory: an identity form, no memories.
   bool in_place(int exchange_id) const;
+  /// What this rank's memories and codecs keep; copies. Nothing is under way then.
+  FormState state() const;
+  /// Takes up what it knows of; DataError where an entry is malformed.
+  void load_state(const FormState& state);
+  /// Ends exchanges under way that do not count: undoes what memories have done with them, and
+  /// leaves the caller's memory as it is where it has memories. Collective, as wait().
+  void take_back(int exchange_id);
+  /// Whether a memory of the exchange has something to lose by values that are not finite.
+  bool has_memories(int exchange_id) const;
   const Plan& plan() const;
   std::uint64_t plan_digest() const;
   /// This rank's communicator of a plan group; ConfigError if it does not belong to it.

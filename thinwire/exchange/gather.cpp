@@ -1,59 +1,130 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather: everybody gets everybody's payload, and decodes and adds them in rank order.
-// Bytes a rank sends: P (n-1).
-#include <ATen/ops/div.h>
+// gather: everybody gets everybody's payload, and decodes and adds them in rank order. Payloads
+// whose size depends on their values are announced by length first.
+// Bytes a rank sends: P (n-1), and 8 (n-1) a part of lengths.
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
 
+#include <numeric>
+
+#include "thinwire/core/error.h"
 #include "thinwire/exchange/call.h"
 
 namespace thinwire {
 namespace {
 
 std::string prepare(Call& call) {
-  if (call.codec->traits().fixed_size) return {};
-  return "payloads whose size depends on their values are not built in";
+  if (call.codec->traits().merges) return "this form needs a sum in the transport";
+  return {};
+}
+
+void send_equal(Call& call) {
+  const int ranks = call.group->size();
+  Payload& own = call.own[0];
+  call.arrived.resize(own.parts.size());
+  for (std::size_t p = 0; p < own.parts.size(); ++p) {
+    Tensor& sent = own.parts[p];
+    sent = sent.contiguous();
+    std::vector<std::int64_t> shape(sent.sizes().begin(), sent.sizes().end());
+    shape.insert(shape.begin(), ranks);
+    make_room(call.arrived[p], shape, sent.options());
+    call.handles.push_back(
+        call.group->all_gather(call.next_message(), buffer_of(call.arrived[p]), buffer_of(sent)));
+  }
+}
+
+/// Lengths of rank r's parts stand at r * parts.
+void send_lengths(Call& call) {
+  Payload& own = call.own[0];
+  const auto parts = static_cast<std::int64_t>(own.parts.size());
+  const int ranks = call.group->size();
+  call.lengths.assign(static_cast<std::size_t>(parts * ranks), 0);
+  std::int64_t* mine = call.lengths.data() + parts * call.group->rank();
+  for (std::int64_t p = 0; p < parts; ++p) {
+    Tensor& sent = own.parts[static_cast<std::size_t>(p)];
+    sent = sent.contiguous().view({-1});
+    mine[p] = sent.numel();
+  }
+  call.handles.push_back(call.group->all_gather(call.next_message(),
+                                                {call.lengths.data(), parts * ranks, DType::i64},
+                                                {mine, parts, DType::i64}));
+  call.payload += 8 * parts;
+  call.more = true;
 }
 
 void start(Call& call) {
-  open_call(call);
   call.own.resize(1);
-  Payload& own = call.own[0];
-  own = call.codec->encode(call.data, call.slot);
-  if (!call.memories.empty()) {
-    Tensor value = at::empty_like(call.data);
-    call.codec->decode(own, value, Write::set);
-    tell_sent(call, value);
-  }
-  call.arrived.clear();
+  call.own[0] = call.codec->encode(call.x, call.slot);
+  // Memories change what they hold while it travels.
+  if (call.codec->traits().identity && !call.memories.empty())
+    call.own[0].parts[0] = call.own[0].parts[0].clone();
+  call.payload += call.own[0].bytes();
   call.handles.clear();
-  for (Tensor& sent : own.parts) {
-    sent = sent.contiguous();
-    std::vector<std::int64_t> shape(sent.sizes().begin(), sent.sizes().end());
-    shape.insert(shape.begin(), call.group->size());
-    call.arrived.push_back(at::empty(shape, sent.options()));
-    call.handles.push_back(call.group->all_gather(call.next_message(),
-                                                  buffer_of(call.arrived.back()), buffer_of(sent)));
+  if (call.codec->traits().fixed_size)
+    send_equal(call);
+  else
+    send_lengths(call);
+  // While the payload travels.
+  tell_sent(call, Sent({{call.codec.get(), &call.own[0], 0, call.x.numel()}}));
+}
+
+std::int64_t length_of(const Call& call, int rank, std::size_t part) {
+  return call.lengths[static_cast<std::size_t>(rank) * call.own[0].parts.size() + part];
+}
+
+void advance(Call& call) {
+  call.handles[0].wait();
+  call.handles.clear();
+  const int ranks = call.group->size();
+  const std::size_t parts = call.own[0].parts.size();
+  call.arrived.assign(2 * parts, {});  // what is sent, once for each rank, and what comes
+  for (std::size_t p = 0; p < parts; ++p) {
+    const Tensor& own = call.own[0].parts[p];
+    std::vector<std::int64_t> lengths;
+    for (int rank = 0; rank < ranks; ++rank) {
+      lengths.push_back(length_of(call, rank, p));
+      const auto most = call.codec->max_bytes();
+      if (lengths.back() < 0 || lengths.back() * static_cast<Bytes>(own.element_size()) > most)
+        throw DataError(
+            fmt::format("rank {} announces a payload of {} elements, the most are {} bytes", rank,
+                        lengths.back(), most));
+    }
+    const std::vector<std::int64_t> mine(static_cast<std::size_t>(ranks), own.numel());
+    call.arrived[2 * p] = own.expand({ranks, own.numel()}).contiguous();
+    call.arrived[2 * p + 1] = at::empty(
+        {std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})}, own.options());
+    call.handles.push_back(call.group->all_to_all(call.next_message(),
+                                                  buffer_of(call.arrived[2 * p + 1]),
+                                                  buffer_of(call.arrived[2 * p]), lengths, mine));
   }
+  call.more = false;
 }
 
 void finish(Call& call) {
   for (Handle& handle : call.handles) handle.wait();
   const int ranks = call.group->size();
-  Tensor value =
-      at::empty_like(call.data, call.data.options().dtype(sum_type(call.data.scalar_type())));
+  const bool fixed = call.codec->traits().fixed_size;
+  std::vector<std::int64_t> at(call.own[0].parts.size(), 0);
   for (int rank = 0; rank < ranks; ++rank) {
     Payload payload;
-    for (const Tensor& all : call.arrived) payload.parts.push_back(all.select(0, rank));
-    call.codec->decode(payload, value, rank == 0 ? Write::set : Write::add);
+    for (std::size_t p = 0; p < at.size(); ++p) {
+      if (fixed) {
+        payload.parts.push_back(call.arrived[p].select(0, rank));
+        continue;
+      }
+      payload.parts.push_back(call.arrived[2 * p + 1].narrow(0, at[p], length_of(call, rank, p)));
+      at[p] += length_of(call, rank, p);
+    }
+    call.codec->decode(payload, call.value, rank == 0 ? Write::set : Write::add);
   }
-  if (call.exchange->combine == Combine::mean) value.div_(ranks);
-  close_call(call, value);
+  call.codec->conclude(call.value, call.divisor());
 }
 
 }  // namespace
 
-const Algorithm kGather{"gather", prepare, start, finish,
-                        [](Bytes payload, int ranks) { return payload * (ranks - 1); }};
+const Algorithm kGather{"gather", prepare,
+                        start,    advance,
+                        finish,   [](Bytes payload, int ranks) { return payload * (ranks - 1); }};
 
 }  // namespace thinwire

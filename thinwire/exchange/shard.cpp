@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // shard: rank r owns the r-th part of the elements. Everybody sends each owner its part
-// (all_to_all), the owner reduces the payloads in rank order, and sends the sum to everybody. The
-// second message leaves when the exchange is waited for, so that all ranks start it at the same
-// place of their order. Bytes a rank sends: 2 P (n-1)/n with equal parts.
+// (all_to_all), the owner reduces the payloads in rank order, and sends the result to everybody.
+// The second message leaves when the first exchange is waited for, so that all ranks start it at
+// the same place of their order. Bytes a rank sends: 2 P (n-1)/n with equal parts.
 #include <ATen/ops/cat.h>
-#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
@@ -24,18 +23,23 @@ Tensor part_of(const Tensor& flat, int rank, int ranks) {
   return flat.narrow(0, begin, begin_of(flat.numel(), rank + 1, ranks) - begin);
 }
 
+DType real_type(const std::vector<TensorDesc>& descs) {
+  if (descs.empty() || descs[0].dtype == DType::c64) return DType::f32;
+  return descs[0].dtype == DType::c128 ? DType::f64 : descs[0].dtype;
+}
+
 std::string prepare(Call& call) {
-  if (!call.codec->traits().fixed_size)
-    return "payloads whose size depends on their values are not built in";
+  const CodecTraits traits = call.codec->traits();
+  if (traits.merges) return "this form needs a sum in the transport";
+  if (!traits.fixed_size) return "payloads whose size depends on their values are not built in";
   if (!call.group) return {};
-  std::int64_t elements = 0;
-  for (const TensorDesc& desc : call.descs) elements += thinwire::elements(desc);
+  const std::int64_t elements = value_count(call.descs);
   const int ranks = call.group->size();
   for (int rank = 0; rank < ranks; ++rank)
     call.shard_codecs.push_back(
         make_codec(*call.exchange,
                    {{fmt::format("part {} of {}", rank, ranks),
-                     call.descs.empty() ? DType::f32 : call.descs[0].dtype,
+                     real_type(call.descs),
                      {begin_of(elements, rank + 1, ranks) - begin_of(elements, rank, ranks)}}}));
   return {};
 }
@@ -54,25 +58,19 @@ Tensor joined(const std::vector<Payload>& payloads, std::size_t part) {
 }
 
 void start(Call& call) {
-  open_call(call);
   const int ranks = call.group->size(), own = call.group->rank();
-  const Tensor flat = call.data.view({-1});
   call.own.clear();
   call.arrived.clear();
   call.handles.clear();
-  for (int rank = 0; rank < ranks; ++rank)
-    call.own.push_back(call.shard_codecs[static_cast<std::size_t>(rank)]->encode(
-        part_of(flat, rank, ranks), call.slot));
-  if (!call.memories.empty()) {
-    Tensor value = at::empty_like(call.data);
-    for (int rank = 0; rank < ranks; ++rank) {
-      Tensor part = part_of(value.view({-1}), rank, ranks);
-      call.shard_codecs[static_cast<std::size_t>(rank)]->decode(
-          call.own[static_cast<std::size_t>(rank)], part, Write::set);
-      part_of(value.view({-1}), rank, ranks).copy_(part);
-    }
-    tell_sent(call, value);
+  std::vector<Sent::Part> parts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Codec& codec = *call.shard_codecs[static_cast<std::size_t>(rank)];
+    const Tensor part = part_of(call.x, rank, ranks);
+    call.own.push_back(codec.encode(part, call.slot));
+    call.payload += call.own.back().bytes();
+    parts.push_back({&codec, nullptr, begin_of(call.x.numel(), rank, ranks), part.numel()});
   }
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].payload = &call.own[i];
   for (std::size_t p = 0; p < call.own[0].parts.size(); ++p) {
     const auto sizes = part_sizes(call, p);
     const std::int64_t mine = sizes[static_cast<std::size_t>(own)];
@@ -84,10 +82,11 @@ void start(Call& call) {
         call.group->all_to_all(call.next_message(), buffer_of(call.arrived[2 * p + 1]),
                                buffer_of(call.arrived[2 * p]), out_counts, sizes));
   }
+  tell_sent(call, Sent(std::move(parts)));
+  call.more = true;
 }
 
-/// This rank's part of the sum as a payload. A form that is the input itself divides here, before
-/// it is rounded; any other is divided by everybody after decoding.
+/// This rank's part of the result as a payload.
 Payload reduced(Call& call) {
   const auto own = static_cast<std::size_t>(call.group->rank());
   const int ranks = call.group->size();
@@ -101,56 +100,62 @@ Payload reduced(Call& call) {
               .narrow(0, rank * shape.numel(), shape.numel())
               .view(shape.sizes()));
     }
-  if (!codec.traits().identity) return codec.reduce(all, call.slot);
+  if (!codec.traits().identity) return codec.reduce(all, call.divisor(), call.slot);
   const Tensor& like = all[0].parts[0];
   Tensor sum = at::empty_like(like, like.options().dtype(sum_type(like.scalar_type())));
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     codec.decode(all[rank], sum, rank == 0 ? Write::set : Write::add);
-  if (call.exchange->combine == Combine::mean) sum.div_(ranks);
+  codec.conclude(sum, call.divisor());
   return {.parts = {sum.to(like.scalar_type())}};
+}
+
+void advance(Call& call) {
+  for (Handle& handle : call.handles) handle.wait();
+  const int ranks = call.group->size();
+  call.merged = reduced(call);
+  call.handles.clear();
+  call.arrived.clear();
+  for (std::size_t p = 0; p < call.merged.parts.size(); ++p) {
+    const auto sizes = part_sizes(call, p);
+    std::int64_t total = 0;
+    for (const std::int64_t size : sizes) total += size;
+    const Tensor flat = call.merged.parts[p].reshape({-1});
+    call.arrived.push_back(at::cat(std::vector<Tensor>(static_cast<std::size_t>(ranks), flat)));
+    call.arrived.push_back(at::empty({total}, flat.options()));
+    const std::vector<std::int64_t> in_counts(static_cast<std::size_t>(ranks), flat.numel());
+    call.handles.push_back(
+        call.group->all_to_all(call.next_message(), buffer_of(call.arrived[2 * p + 1]),
+                               buffer_of(call.arrived[2 * p]), sizes, in_counts));
+  }
+  call.more = false;
 }
 
 void finish(Call& call) {
   for (Handle& handle : call.handles) handle.wait();
   const int ranks = call.group->size();
-  const Payload merged = reduced(call);
-  std::vector<Tensor> sent, sums;
-  std::vector<Handle> handles;
-  for (std::size_t p = 0; p < merged.parts.size(); ++p) {
-    const auto sizes = part_sizes(call, p);
-    std::int64_t total = 0;
-    for (const std::int64_t size : sizes) total += size;
-    const Tensor flat = merged.parts[p].reshape({-1});
-    sent.push_back(at::cat(std::vector<Tensor>(static_cast<std::size_t>(ranks), flat)));
-    sums.push_back(at::empty({total}, flat.options()));
-    const std::vector<std::int64_t> in_counts(static_cast<std::size_t>(ranks), flat.numel());
-    handles.push_back(call.group->all_to_all(call.next_message(), buffer_of(sums[p]),
-                                             buffer_of(sent[p]), sizes, in_counts));
-  }
-  for (Handle& handle : handles) handle.wait();
-  Tensor value = at::empty_like(call.data);
-  std::vector<std::int64_t> at(sums.size(), 0);
+  std::vector<std::int64_t> at(call.merged.parts.size(), 0);
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     Payload payload;
-    for (std::size_t p = 0; p < sums.size(); ++p) {
+    for (std::size_t p = 0; p < at.size(); ++p) {
       const Tensor& shape = call.own[r].parts[p];
-      payload.parts.push_back(sums[p].narrow(0, at[p], shape.numel()).view(shape.sizes()));
+      payload.parts.push_back(
+          call.arrived[2 * p + 1].narrow(0, at[p], shape.numel()).view(shape.sizes()));
       at[p] += shape.numel();
     }
     Codec& codec = *call.shard_codecs[r];
     codec.commit(payload);
-    Tensor part = part_of(value.view({-1}), rank, ranks);
+    const Tensor place = part_of(call.value, rank, ranks);
+    Tensor part = place;
     codec.decode(payload, part, Write::set);
-    part_of(value.view({-1}), rank, ranks).copy_(part);
+    if (!part.is_same(place)) place.copy_(part);
   }
-  if (call.exchange->combine == Combine::mean && !call.codec->traits().identity) value.div_(ranks);
-  close_call(call, value);
 }
 
 }  // namespace
 
-const Algorithm kShard{"shard", prepare, start, finish,
-                       [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
+const Algorithm kShard{
+    "shard", prepare, start,
+    advance, finish,  [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
 
 }  // namespace thinwire

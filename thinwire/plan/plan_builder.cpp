@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "thinwire/core/error.h"
+#include "thinwire/plan/payload.h"
 
 namespace thinwire {
 namespace {
@@ -19,14 +20,6 @@ bool same_purpose(const Exchange& a, const Exchange& b) {
 std::string words(const Exchange& e) {
   return fmt::format("{} of {}s at {}", to_string(e.pattern), to_string(e.what),
                      to_string(e.start.phase));
-}
-
-Bytes dense_bytes(const Bucket& bucket, const std::vector<TensorDesc>& tensors) {
-  Bytes bytes = 0;
-  for (const Slice& slice : bucket.slices)
-    bytes += (slice.end - slice.begin) *
-             dtype_bytes(tensors.at(static_cast<std::size_t>(slice.tensor)).dtype);
-  return bytes;
 }
 
 }  // namespace
@@ -54,14 +47,13 @@ Plan PlanBuilder::plan() const {
   Group all{.ranks = std::vector<Rank>(static_cast<std::size_t>(inputs_.ranks))};
   std::iota(all.ranks.begin(), all.ranks.end(), 0);
   plan.groups.push_back(std::move(all));
-  const bool dense =
-      inputs_.form.empty() || (inputs_.form.size() == 1 && inputs_.form[0].name == "none");
   for (const Exchange& declared : declared_)
     for (std::size_t bucket = 0; bucket < plan.grouping.size(); ++bucket) {
       Exchange exchange = declared;
       exchange.id = static_cast<int>(plan.exchanges.size());
       exchange.bucket = static_cast<int>(bucket);
-      if (dense) exchange.payload = dense_bytes(plan.grouping[bucket], plan.tensors);
+      exchange.payload =
+          payload_bytes(inputs_.form, tensors_of(plan.grouping[bucket], plan.tensors)).value_or(0);
       plan.exchanges.push_back(std::move(exchange));
     }
   add_step_header(plan);

@@ -18,8 +18,9 @@ bool fires(const When& when, Phase phase, std::int64_t step) {
 }  // namespace
 
 Step::Step(Exchanger& exchanger, std::span<const Exchange> declared,
-           std::span<const at::Tensor> parameters, Buckets* gradients)
+           std::span<const at::Tensor> parameters, Buckets* gradients, std::uint64_t seed)
     : exchanger_(exchanger), parameters_(parameters), gradients_(gradients) {
+  slot_.seed = seed;
   for (const Exchange& one : declared) {
     if (one.what != Role::gradient && one.what != Role::parameter)
       throw UnsupportedError(
@@ -36,6 +37,8 @@ Rank Step::rank() const { return exchanger_.group(0).rank(); }
 int Step::ranks() const { return exchanger_.group(0).size(); }
 
 void Step::move_to(std::int64_t step, int bucket) {
+  if (step != slot_.step) skips_ = false;
+  if (bucket < 0) slot_.counts = true;
   slot_.step = step;
   bucket_ = bucket;
 }
@@ -76,7 +79,9 @@ void Step::start(int declared) {
 
 void Step::wait(int declared) {
   Declared& one = declared_[static_cast<std::size_t>(declared)];
-  for (const int exchange : one.exchanges) exchanger_.wait(exchange);
+  const bool skips = skips_ && one.sentence.what == Role::gradient;
+  for (const int exchange : one.exchanges)
+    skips ? exchanger_.take_back(exchange) : exchanger_.wait(exchange);
   if (!std::exchange(one.under_way, false)) return;
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i)

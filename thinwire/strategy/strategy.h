@@ -24,7 +24,7 @@ class Step {
   /// `gradients`: the buckets of gradients, filled by the engine; null where the plan exchanges
   /// none. `declared`: of the strategy, in its order. All outlive the step.
   Step(Exchanger& exchanger, std::span<const Exchange> declared,
-       std::span<const at::Tensor> parameters, Buckets* gradients);
+       std::span<const at::Tensor> parameters, Buckets* gradients, std::uint64_t seed = 0);
 
   std::int64_t number() const { return slot_.step; }
   Rank rank() const;
@@ -48,6 +48,11 @@ class Step {
 
   /// For the engine: where the step stands. `bucket` counts at grad_ready.
   void move_to(std::int64_t step, int bucket = -1);
+  /// Whether what starts now is fit to be sent (Slot::counts).
+  void set_counts(bool counts) { slot_.counts = counts; }
+  /// From here to the next step gradients are not waited for but taken back, where a memory has
+  /// something to lose.
+  void skip() { skips_ = true; }
 
  private:
   struct Declared {
@@ -64,6 +69,7 @@ class Step {
   std::unique_ptr<Buckets> values_;  ///< parameters on their way
   Slot slot_;
   int bucket_ = -1;
+  bool skips_ = false;
 };
 
 class Strategy {

@@ -133,7 +133,7 @@ void load_tensors(const NamedTensors& into, const NamedTensors& from, const std:
 
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
                             const NamedTensors& model, const NamedTensors& optimizer,
-                            std::int64_t keep, bool best) {
+                            const NamedTensors& form, std::int64_t keep, bool best) {
   const fs::path root(folder), target = root / step_name(state.step);
   const fs::path part = root / fmt::format(".{}.{}.tmp", step_name(state.step), ::getpid());
   std::error_code error;
@@ -146,6 +146,7 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
     if (state.config.contains(key)) metadata[key] = state.config.at(key).get<std::string>();
   write_tensors((part / "model.safetensors").string(), model, metadata);
   write_tensors((part / "optimizer.safetensors").string(), optimizer, {});
+  if (!form.empty()) write_tensors((part / "form.safetensors").string(), form, {});
   write_text((part / "state.json").string(), to_json(state).dump(2) + '\n');
   sync_folder(part);
   fs::remove_all(target, error);
@@ -170,6 +171,11 @@ std::string find_checkpoint(const std::string& path, const std::string& prefer) 
       if (fs::exists(parent / name / "state.json")) return fs::canonical(parent / name).string();
   throw ConfigError(
       fmt::format("{}: neither a checkpoint (state.json) nor a run with checkpoints", path));
+}
+
+NamedTensors read_form_state(const std::string& checkpoint) {
+  const fs::path path = fs::path(checkpoint) / "form.safetensors";
+  return fs::exists(path) ? read_tensors(path.string()) : NamedTensors();
 }
 
 CheckpointState read_checkpoint_state(const std::string& checkpoint) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint is a folder: model.safetensors (parameters and buffers under the plain module's
-// names, loadable anywhere), optimizer.safetensors and state.json. It appears whole or not at all:
-// written under another name, synced, renamed. `last` and `best` beside it are links.
+// names, loadable anywhere), optimizer.safetensors, form.safetensors (what memories and codecs of
+// all ranks keep, where they keep anything) and state.json. It appears whole or not at all: written
+// under another name, synced, renamed. `last` and `best` beside it are links.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -30,7 +31,9 @@ CheckpointState checkpoint_state_from_json(const Json& json, std::string_view so
 /// the path. An existing step-N is replaced. ConfigError where the folder cannot be written.
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
                             const NamedTensors& model, const NamedTensors& optimizer,
-                            std::int64_t keep, bool best);
+                            const NamedTensors& form, std::int64_t keep, bool best);
+/// What a checkpoint has of forms; empty if it has nothing.
+NamedTensors read_form_state(const std::string& checkpoint);
 /// Points `best` at an existing checkpoint of this step.
 void mark_best(const std::string& folder, std::int64_t step);
 

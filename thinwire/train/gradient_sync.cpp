@@ -157,7 +157,9 @@ void GradientSync::Impl::set_up(const std::string& when) {
   hooks.reset();
   now.reset();
   const Plan plan = make_plan();
+  const FormState kept = exchanger ? exchanger->state() : FormState();
   exchanger = std::make_unique<Exchanger>(world, plan, recorder);
+  exchanger->load_state(kept);
   check_plan_fits(plan);
   tensors.clear();
   for (const Trained& one : trained) tensors.push_back(one.tensor);
@@ -170,16 +172,17 @@ void GradientSync::Impl::set_up(const std::string& when) {
   sequence = exchanger->plan_digest();
   exchange_of.assign(plan.grouping.size(), 0);
   std::vector<bool> in_place(plan.grouping.size());
-  exchanges_gradients = false;
+  exchanges_gradients = has_memories = false;
   for (const Exchange& exchange : plan.exchanges) {
     if (exchange.what != Role::gradient) continue;
     exchanges_gradients = !alone;
+    has_memories = has_memories || exchanger->has_memories(exchange.id);
     exchange_of[static_cast<std::size_t>(exchange.bucket)] = exchange.id;
     in_place[static_cast<std::size_t>(exchange.bucket)] = exchanger->in_place(exchange.id);
   }
   if (exchanges_gradients) buckets = std::make_unique<Buckets>(plan, tensors, in_place);
   now = std::make_unique<Step>(*exchanger, declarations, tensors,
-                               exchanges_gradients ? buckets.get() : nullptr);
+                               exchanges_gradients ? buckets.get() : nullptr, options.seed);
   bit_words = (trained.size() + 63) / 64;
   header_words = step_header_words(trained.size());
   header_id = step_header(plan);
@@ -342,6 +345,11 @@ void GradientSync::mark(std::span<at::Tensor* const> outputs) {
 }
 void GradientSync::finish() {
   if (impl_->is_open || impl_->begun) impl_->finish();
+}
+void GradientSync::set_form(const std::string& form) { impl_->set_form(form); }
+std::vector<NamedTensor> GradientSync::form_state() { return impl_->form_state(); }
+void GradientSync::load_form_state(const std::vector<NamedTensor>& state) {
+  impl_->load_form_state(state);
 }
 void GradientSync::end_update() { impl_->end_update(); }
 bool GradientSync::set_sync(bool on) { return std::exchange(impl_->synchronising, on); }

@@ -25,7 +25,8 @@ struct NamedTensor {
 };
 
 /// Which gradients are searched for values that are not finite. The step header tells all ranks;
-/// one notice on each names ranks, parameters, step and counts.
+/// one notice on each names ranks, parameters, step and counts. A step of a form
+/// with memories does not count then: gradients are left undefined, and memories as they were.
 enum class FiniteCheck : std::uint8_t {
   none,
   copied,  ///< those copied into their bucket, on the way, and small ones that are kept there: free
@@ -38,6 +39,7 @@ struct SyncOptions {
   std::string form = "none";          ///< chain of memories and a codec
   std::string algorithm;              ///< direct, gather, shard; empty: chosen
   std::string plan;                   ///< JSON text of a plan; empty: made from grouping and form
+  std::uint64_t seed = 0;             ///< of codecs that draw numbers
   bool broadcast_buffers = true;      ///< rank 0's buffers before each training forward
   std::vector<std::string> excluded;  ///< names of parameters and buffers that stay local
   FiniteCheck finite = FiniteCheck::copied;
@@ -100,6 +102,16 @@ class GradientSync {
   /// Replaces the buffers (by tensors of the same shapes and dtypes), where the module has made new
   /// ones.
   void set_buffers(std::vector<NamedTensor> buffers);
+
+  /// What travels from the coming step on. Collective, between steps. What memories hold back is
+  /// kept for memories of the same name; with a form that has none it is lost.
+  void set_form(const std::string& form);
+  /// What memories and codecs keep, of all ranks: "rank0/..." of each of them and "all/..." of all
+  /// together, on rank 0 (empty on the others). Collective, between steps.
+  std::vector<NamedTensor> form_state();
+  /// Takes it up again, on any number of ranks: where there are others than then, the sum over
+  /// ranks is kept. The same list on all ranks. Collective, before the first step or between two.
+  void load_form_state(const std::vector<NamedTensor>& state);
 
   const StepStats& last_step() const;
   std::int64_t step() const;  ///< exchanges so far: the number of the coming step

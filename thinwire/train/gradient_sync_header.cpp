@@ -85,6 +85,7 @@ void GradientSync::Impl::report_not_finite() {
         fmt::format("{}on rank {} {}", separator, rank, fmt::join(split(all[rank], '\n'), ", "));
     separator = "; ";
   }
+  if (skips) text += "; the step does not count";
   options.notice(text);
 }
 

@@ -49,6 +49,11 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   void meet_for_change(const std::string& what);
   bool is_excluded(const std::string& name) const;
 
+  // gradient_sync_form.cpp: what memories and codecs keep
+  void set_form(const std::string& form);
+  std::vector<NamedTensor> form_state();
+  void load_form_state(const std::vector<NamedTensor>& state);
+
   // gradient_sync_step.cpp: one step
   void begin();
   void tell(Phase phase, std::int64_t at_step, int bucket = -1);
@@ -63,6 +68,7 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   void keep_late(Trained& one, at::Tensor& grad);
   void start_ready();
   void start_bucket(int bucket);
+  bool finite_in(int bucket) const;
   void finish();
   void finish_alone();
   void exchange_rest();
@@ -94,6 +100,11 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
            1;
   }
   bool used(int rank, int index) const { return bit(rank, kFixedWords, index); }
+  bool any_not_finite() const {
+    for (int rank = 0; rank < world.size(); ++rank)
+      if (has_flag(rank, kNotFinite)) return true;
+    return false;
+  }
   bool came_late(int rank, int index) const { return bit(rank, kFixedWords + bit_words, index); }
   bool used_anywhere(int index) const;
   bool has_flag(int rank, std::int64_t flag) const { return (header_of(rank)[2] & flag) != 0; }
@@ -125,6 +136,8 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
 
   bool alone = false;               ///< one rank, nothing to exchange
   bool exchanges_gradients = true;  ///< else no hooks and no buckets
+  bool has_memories = false;        ///< gradients travel in a form with memories
+  bool skips = false;               ///< the step does not count
   bool synchronising = true;
   bool learned = false;        ///< expected counts are known
   bool is_open = false;        ///< a backward is running

@@ -177,7 +177,8 @@ void GradientSync::Impl::put(int index, const at::Tensor& grad, bool owned) {
 }
 
 void GradientSync::Impl::search_kept(Trained& one, const at::Tensor& grad) const {
-  if (options.finite == FiniteCheck::all ||
+  // What is not finite would stay in a memory for good.
+  if (options.finite == FiniteCheck::all || (has_memories && options.finite != FiniteCheck::none) ||
       (options.finite == FiniteCheck::copied && grad.numel() <= kSmall))
     one.not_finite = count_not_finite(grad);
 }
@@ -220,7 +221,14 @@ void GradientSync::Impl::start_bucket(int bucket) {
   else if (own != 1)
     message.mul_(own);
   next_bucket = bucket + 1;
+  if (has_memories) now->set_counts(finite_in(bucket));
   tell(Phase::grad_ready, step, bucket);
+}
+
+bool GradientSync::Impl::finite_in(int bucket) const {
+  for (const int i : buckets->parameters_of(bucket))
+    if (trained[static_cast<std::size_t>(i)].not_finite > 0) return false;
+  return true;
 }
 
 void GradientSync::Impl::ended(bool nested) {
@@ -245,7 +253,7 @@ void GradientSync::Impl::finish() {
   try {
     exchange_rest();
     report_not_finite();
-    add_late();
+    if (!skips) add_late();
     hand_out();
     report_unused();
   } catch (const std::exception& error) {
@@ -299,14 +307,23 @@ void GradientSync::Impl::exchange_rest() {
         CommError(fmt::format("header of step {}: {}", step, error.what())));
   }
   tell(Phase::backward_end, step);
+  const auto read_header = [&] {
+    try {
+      header_handle.wait();
+    } catch (const CommError& error) {
+      throw CommError(fmt::format("header of step {}: {}", step, error.what()));
+    }
+    check_header();
+    skips = has_memories && any_not_finite();
+  };
+  // A memory must know whether the step counts before what was sent is made use of.
+  if (has_memories && !refused) {
+    read_header();
+    if (skips) now->skip();
+  }
   tell(Phase::update_begin, step);
   if (refused) std::rethrow_exception(refused);
-  try {
-    header_handle.wait();
-  } catch (const CommError& error) {
-    throw CommError(fmt::format("header of step {}: {}", step, error.what()));
-  }
-  check_header();
+  if (!has_memories) read_header();
 }
 
 /// Contributions that came after their bucket had started, on any rank, are averaged on their own
@@ -343,6 +360,10 @@ void GradientSync::Impl::hand_out() {
     Trained& one = trained[static_cast<std::size_t>(i)];
     // Used nowhere: whatever the user had there stays, as in one process.
     one.tensor.mutable_grad() = used_anywhere(i) ? buckets->place(i) : one.kept;
+    if (skips) {  // no gradient, so that optimizers leave the parameter as it is
+      one.tensor.mutable_grad().reset();
+      one.late.reset();
+    }
     buckets->let_go(i);
     one.kept.reset();
     one.touched = false;

@@ -145,6 +145,7 @@ void Job::resume() {
     load_tensors(trainer_->state(), read_tensors(path + "/model.safetensors"),
                  path + "/model.safetensors");
     trainer_->optimizer().load_state(read_tensors(path + "/optimizer.safetensors"));
+    trainer_->load_form_state(read_form_state(path));
     trainer_->set_steps_done(state.step);
     first_step_ = state.step;
     best_accuracy_ = state.best_accuracy;
@@ -209,8 +210,10 @@ void Job::evaluate_now() {
 
 void Job::save() {
   const std::int64_t done = trainer_->steps_done();
-  if (!leads() || saved_step_ == done) return;
+  if (saved_step_ == done) return;
   saved_step_ = done;
+  const NamedTensors form = trainer_->form_state();
+  if (!leads()) return;
   const CheckpointState state{.step = done,
                               .samples = record_->samples(),
                               .ranks = trainer_->team().size(),
@@ -218,9 +221,9 @@ void Job::save() {
                               .best_accuracy = best_accuracy_,
                               .best_step = best_step_,
                               .config = to_json(config_)};
-  checkpoint_ =
-      save_checkpoint(record_->folder()->checkpoint_folder(), state, trainer_->state(),
-                      trainer_->optimizer().state(), config_.keep, best_step_ == done || !test_);
+  checkpoint_ = save_checkpoint(record_->folder()->checkpoint_folder(), state, trainer_->state(),
+                                trainer_->optimizer().state(), form, config_.keep,
+                                best_step_ == done || !test_);
 }
 
 void Job::finish() {
@@ -263,9 +266,9 @@ void check_names(const TrainConfig& config) {
   models().find(parse_spec(config.model).name);
   optimizers().find(parse_spec(config.optimizer).name);
   auto chain = parse_chain(config.form);
-  codecs().find(chain.back().name);
+  codecs().find(chain.back().name).make(chain.back(), {});
   chain.pop_back();
-  for (const Spec& memory : chain) memories().find(memory.name);
+  for (const Spec& memory : chain) memories().find(memory.name).make(memory, {});
   if (!config.plan.empty()) plan_from_json(read_text(config.plan), config.plan);
 }
 

@@ -50,7 +50,8 @@ struct Trainer::Engine {
               .grouping = options.grouping,
               .form = options.form,
               .algorithm = options.algorithm,
-              .plan = options.plan}) {}
+              .plan = options.plan,
+              .seed = options.seed}) {}
 
   static std::vector<NamedTensor> tensors(
       const torch::OrderedDict<std::string, at::Tensor>& named) {
@@ -86,6 +87,19 @@ NamedTensors Trainer::state() const {
   NamedTensors out = parameters();
   for (const auto& item : model_->named_buffers()) out.emplace_back(item.key(), item.value());
   return out;
+}
+
+NamedTensors Trainer::form_state() {
+  NamedTensors out;
+  if (engine_)
+    for (auto& one : engine_->sync.form_state()) out.emplace_back(one.name, one.tensor);
+  return out;
+}
+
+void Trainer::load_form_state(const NamedTensors& state) {
+  std::vector<NamedTensor> list;
+  for (const auto& [name, tensor] : state) list.push_back({name, tensor});
+  if (engine_) engine_->sync.load_form_state(list);
 }
 
 StepReport Trainer::step(const StepInput& input, double learning_rate, int stop_signal) {

@@ -74,6 +74,9 @@ class Trainer {
   const std::shared_ptr<Network>& model() const { return model_; }
   NamedTensors parameters() const;  ///< under the plain module's names
   NamedTensors state() const;       ///< parameters and buffers
+  /// What the forms of gradients keep, of all ranks, on rank 0; collective. And back, on all ranks.
+  NamedTensors form_state();
+  void load_form_state(const NamedTensors& state);
   NamedOptimizer& optimizer() { return *optimizer_; }
   Team& team() { return *team_; }
   std::int64_t steps_done() const { return step_; }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thinwire/codec/bytes.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include "thinwire/core/error.h"
+
+namespace thinwire {
+
+Tensor& byte_room(Tensor& kept, Bytes count, const Tensor& like) {
+  if (!kept.defined() || kept.numel() != count || kept.device() != like.device())
+    kept = at::empty({count}, like.options().dtype(at::kByte));
+  return kept;
+}
+
+std::span<std::uint8_t> section(const Tensor& bytes, Bytes begin, Bytes count) {
+  return std::span(static_cast<std::uint8_t*>(bytes.data_ptr()),
+                   static_cast<std::size_t>(bytes.numel()))
+      .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+}
+
+const Tensor& checked_bytes(std::string_view codec, const Payload& payload, Bytes count) {
+  if (payload.parts.size() != 1 || payload.parts[0].scalar_type() != at::kByte)
+    throw DataError(fmt::format("{}: a payload is one part of bytes, got {} parts", codec,
+                                payload.parts.size()));
+  const Tensor& bytes = payload.parts[0];
+  if (bytes.dim() != 1 || bytes.numel() != count || !bytes.is_contiguous())
+    throw DataError(
+        fmt::format("{}: a payload must have {} bytes, got {}", codec, count, bytes.numel()));
+  return bytes;
+}
+
+void prepare_sum(Tensor& out, std::int64_t count, at::ScalarType type, Write mode) {
+  if (!out.defined())
+    out = at::zeros({count}, at::TensorOptions().dtype(type));
+  else if (mode == Write::set)
+    out.zero_();
+}
+
+}  // namespace thinwire

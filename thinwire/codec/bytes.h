@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Payloads that are one string of bytes: sections of it as typed tensors and spans, and the check
+// of its length.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "thinwire/codec/codec.h"
+
+namespace thinwire {
+
+/// A kept tensor of `count` bytes; made anew only for another count or device.
+Tensor& byte_room(Tensor& kept, Bytes count, const Tensor& like);
+/// Bytes [begin, begin + count * element) as a flat tensor of this type. Unaligned for its type:
+/// read and write it by copies of bytes.
+std::span<std::uint8_t> section(const Tensor& bytes, Bytes begin, Bytes count);
+/// The one part of a payload, dense bytes on the host or a device. DataError that names the codec
+/// where it is another part count, type or length.
+const Tensor& checked_bytes(std::string_view codec, const Payload& payload, Bytes count);
+/// `out`, or a fresh tensor where it is undefined; zero then, or if mode is set.
+void prepare_sum(Tensor& out, std::int64_t count, at::ScalarType type, Write mode);
+
+/// The elements of a dense tensor of single precision on the host.
+inline std::span<const float> floats_of(const Tensor& x) {
+  return {x.const_data_ptr<float>(), static_cast<std::size_t>(x.numel())};
+}
+inline std::span<float> floats_in(Tensor& x) {
+  return {x.data_ptr<float>(), static_cast<std::size_t>(x.numel())};
+}
+
+}  // namespace thinwire
