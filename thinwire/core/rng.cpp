@@ -13,10 +13,10 @@ std::uint32_t high(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32)
 }  // namespace
 
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                        std::array<std::uint32_t, 2> key) {
+                                        std::array<std::uint32_t, 2> key, int rounds) {
   constexpr std::uint64_t kMultiply0 = 0xD2511F53, kMultiply1 = 0xCD9E8D57;
   constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const std::uint64_t a = kMultiply0 * counter[0], b = kMultiply1 * counter[2];
     counter = {high(b) ^ counter[1] ^ key[0], low(b), high(a) ^ counter[3] ^ key[1], low(a)};
     key[0] += kWeyl0;

@@ -38,11 +38,30 @@ void set_bit(std::uint8_t* bytes, std::uint64_t at) {
 void pack_low(std::span<const std::uint32_t> indices, int bits, std::uint8_t* to) {
   std::uint64_t word = 0;
   int held = 0;
+  const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
   for (const std::uint32_t index : indices) {
-    word |= (index & ((std::uint64_t{1} << bits) - 1)) << held;
-    for (held += bits; held >= 8; held -= 8, word >>= 8) *to++ = static_cast<std::uint8_t>(word);
+    word |= (index & mask) << held;
+    held += bits;
+    if (held < 32) continue;
+    for (int b = 0; b < 4; ++b) to[b] = static_cast<std::uint8_t>(word >> (8 * b));
+    to += 4;
+    word >>= 32;
+    held -= 32;
   }
-  if (held > 0) *to = static_cast<std::uint8_t>(word);
+  for (; held > 0; held -= 8, word >>= 8) *to++ = static_cast<std::uint8_t>(word);
+}
+
+/// Sets bit (indices[i] >> low) + i for every i: they ascend, so a byte is written once.
+void pack_upper(std::span<const std::uint32_t> indices, int low, std::uint8_t* to) {
+  std::uint64_t at = 0;
+  std::uint32_t byte = 0;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const std::uint64_t bit = (std::uint64_t{indices[i]} >> low) + i;
+    byte = bit / 8 == at ? byte : 0;
+    at = bit / 8;
+    byte |= 1U << (bit % 8);
+    to[at] = static_cast<std::uint8_t>(byte);
+  }
 }
 
 /// Reads them back; what fills the last byte must be 0.
@@ -98,9 +117,7 @@ void pack_indices(std::span<const std::uint32_t> indices, std::int64_t n,
     return;
   }
   pack_low(indices, format.low, packed.data());
-  std::uint8_t* upper = packed.data() + format.low_bytes;
-  for (std::size_t i = 0; i < indices.size(); ++i)
-    set_bit(upper, (std::uint64_t{indices[i]} >> format.low) + i);
+  pack_upper(indices, format.low, packed.data() + format.low_bytes);
 }
 
 void unpack_indices(std::span<const std::uint8_t> packed, std::int64_t n,

@@ -50,7 +50,12 @@ void round_group(const Rounding& rounding, const Rng& rng, std::uint64_t group,
                  std::span<const float> x, std::int16_t* codes, float* rest) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t word = i / 16, block = i % 16 / 2, half = i % 2;
-    const std::uint32_t random = rng.block(8 * group + block)[word] >> (16 * half) & 0xffff;
+    const std::uint64_t index = 8 * group + block;
+    const auto words =
+        philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                    rng.stream()[0], rng.stream()[1]},
+                   rng.key(), kRounds);
+    const std::uint32_t random = words[word] >> (16 * half) & 0xffff;
     const float value = x[i];
     codes[i] = round_one(rounding, value, random);
     if (rest != nullptr) rest[i] = value - static_cast<float>(codes[i]) * rounding.unit;

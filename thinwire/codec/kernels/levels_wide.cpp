@@ -104,7 +104,7 @@ TW_AVX2 void round_4(const Rounding& rounding, const float* x, std::size_t group
     Words4 low = first_words(rounding, 8 * (group + g));
     Words4 high = first_words(rounding, 8 * (group + g) + 4);
 #pragma GCC unroll 10
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < kRounds; ++round) {
       const __m256i key0 = _mm256_set1_epi64x(static_cast<long long>(rounding.keys[round][0]));
       const __m256i key1 = _mm256_set1_epi64x(static_cast<long long>(rounding.keys[round][1]));
       philox_round(low, key0, key1);
@@ -134,7 +134,7 @@ TW_AVX512 void round_8_blocks(const Rounding& rounding, const float* x, std::siz
   for (std::size_t g = 0; g < groups; ++g, x += kGroup, codes += kGroup) {
     Words8 words = first_words_512(rounding, 8 * (group + g));
 #pragma GCC unroll 10
-    for (int round = 0; round < 10; ++round)
+    for (int round = 0; round < kRounds; ++round)
       philox_round(words, _mm512_set1_epi64(static_cast<long long>(rounding.keys[round][0])),
                    _mm512_set1_epi64(static_cast<long long>(rounding.keys[round][1])));
     for (int w = 0; w < 4; ++w) {

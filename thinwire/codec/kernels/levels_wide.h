@@ -10,6 +10,7 @@
 
 namespace thinwire::kernels {
 
+inline constexpr int kRounds = 7;          // of Philox, whose time is most of that of rounding
 inline constexpr std::size_t kGroup = 64;  // elements that draw from the same eight blocks
 
 /// How x becomes a code: ((x * before) * factor, cut off at +-limit, to the nearest integer, plus
@@ -17,7 +18,7 @@ inline constexpr std::size_t kGroup = 64;  // elements that draw from the same e
 struct Rounding {
   float before = 1, factor = 0, limit = 0, unit = 0;
   std::array<std::uint32_t, 2> stream{};
-  std::array<std::uint64_t, 2> keys[10];  ///< of the ten rounds of Philox
+  std::array<std::uint64_t, 2> keys[kRounds];  ///< of the rounds of Philox
 };
 
 /// Whole groups only; `group` is the number of the first. Where `rest` is not null, rest -= value.

@@ -43,20 +43,6 @@ struct Found {
   float values[kStreams][kPage + 16];
 };
 
-/// Eight elements; in the accumulating forms they are written back.
-template <Act act>
-TW_AVX2_INLINE unsigned above_of_8(const Collect& job, std::size_t i, __m256i above,
-                                   float* values) {
-  __m256 value = _mm256_loadu_ps(job.x + i);
-  if constexpr (act != Act::reads) value = _mm256_add_ps(_mm256_loadu_ps(job.memory + i), value);
-  const __m256i bits = _mm256_and_si256(_mm256_castps_si256(value), _mm256_set1_epi32(kMagnitude));
-  const __m256 mask = _mm256_castsi256_ps(_mm256_cmpgt_epi32(bits, above));
-  if constexpr (act == Act::adds) _mm256_storeu_ps(job.memory + i, value);
-  if constexpr (act == Act::takes) _mm256_storeu_ps(job.memory + i, _mm256_andnot_ps(mask, value));
-  if (values != nullptr) _mm256_storeu_ps(values, value);
-  return static_cast<unsigned>(_mm256_movemask_ps(mask));
-}
-
 template <Act act>
 struct Collect8 {
   const Collect& job;
@@ -64,16 +50,29 @@ struct Collect8 {
   __m256i above;
   std::size_t counts[kStreams] = {};
   TW_AVX2_INLINE void operator()(std::size_t i, std::size_t stream) {
-    alignas(32) float values[32];
-    std::uint32_t mask = 0;
-    for (unsigned k = 0; k < 4; ++k)
-      mask |= above_of_8<act>(job, i + 8 * k, above, values + 8 * k) << (8 * k);
-    for (; mask != 0; mask &= mask - 1) {
-      const auto at = static_cast<std::uint32_t>(__builtin_ctz(mask));
-      found.indices[stream][counts[stream]] = job.base + static_cast<std::uint32_t>(i) + at;
-      found.values[stream][counts[stream]] = values[at];
-      ++counts[stream];
-    }
+    __m256 value = _mm256_loadu_ps(job.x + i);
+    if constexpr (act != Act::reads) value = _mm256_add_ps(_mm256_loadu_ps(job.memory + i), value);
+    const __m256i bits =
+        _mm256_and_si256(_mm256_castps_si256(value), _mm256_set1_epi32(kMagnitude));
+    const __m256 mask = _mm256_castsi256_ps(_mm256_cmpgt_epi32(bits, above));
+    if constexpr (act == Act::adds) _mm256_storeu_ps(job.memory + i, value);
+    if constexpr (act == Act::takes)
+      _mm256_storeu_ps(job.memory + i, _mm256_andnot_ps(mask, value));
+    if (const int which = _mm256_movemask_ps(mask); which != 0)
+      append(i, stream, value, static_cast<unsigned>(which));
+  }
+
+  /// The numbers of the lanes that `which` has set are moved to the front, as bytes, and the lanes
+  /// after them; what is written beyond the found ones is written over.
+  TW_AVX2_INLINE void append(std::size_t i, std::size_t stream, __m256 value, unsigned which) {
+    const std::uint64_t bytes = _pdep_u64(which, 0x0101010101010101ULL) * 0xff;
+    const std::uint64_t lanes = _pext_u64(0x0706050403020100ULL, bytes);
+    const __m256i order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(lanes)));
+    const __m256i first = _mm256_set1_epi32(static_cast<int>(job.base + i));
+    auto* indices = reinterpret_cast<__m256i*>(found.indices[stream] + counts[stream]);
+    _mm256_storeu_si256(indices, _mm256_add_epi32(first, order));
+    _mm256_storeu_ps(found.values[stream] + counts[stream], _mm256_permutevar8x32_ps(value, order));
+    counts[stream] += static_cast<std::size_t>(__builtin_popcount(which));
   }
 };
 
@@ -120,7 +119,7 @@ template <Act act>
 TW_AVX2 std::size_t collect_8(const Collect& job) {
   Found found;
   Collect8<act> each{job, found, _mm256_set1_epi32(job.above)};
-  const std::size_t done = walk<32>(job.count, each);
+  const std::size_t done = walk<8>(job.count, each);
   return collect_tail<act != Act::reads>(job, done, join(job, found, each.counts));
 }
 
