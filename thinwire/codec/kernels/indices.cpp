@@ -51,19 +51,6 @@ void pack_low(std::span<const std::uint32_t> indices, int bits, std::uint8_t* to
   for (; held > 0; held -= 8, word >>= 8) *to++ = static_cast<std::uint8_t>(word);
 }
 
-/// Sets bit (indices[i] >> low) + i for every i: they ascend, so a byte is written once.
-void pack_upper(std::span<const std::uint32_t> indices, int low, std::uint8_t* to) {
-  std::uint64_t at = 0;
-  std::uint32_t byte = 0;
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    const std::uint64_t bit = (std::uint64_t{indices[i]} >> low) + i;
-    byte = bit / 8 == at ? byte : 0;
-    at = bit / 8;
-    byte |= 1U << (bit % 8);
-    to[at] = static_cast<std::uint8_t>(byte);
-  }
-}
-
 /// Reads them back; what fills the last byte must be 0.
 bool unpack_low(std::span<const std::uint8_t> from, int bits, std::span<std::uint32_t> out) {
   std::uint64_t word = 0;
@@ -117,7 +104,9 @@ void pack_indices(std::span<const std::uint32_t> indices, std::int64_t n,
     return;
   }
   pack_low(indices, format.low, packed.data());
-  pack_upper(indices, format.low, packed.data() + format.low_bytes);
+  std::uint8_t* upper = packed.data() + format.low_bytes;
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    set_bit(upper, (std::uint64_t{indices[i]} >> format.low) + i);
 }
 
 void unpack_indices(std::span<const std::uint8_t> packed, std::int64_t n,

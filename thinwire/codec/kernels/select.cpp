@@ -148,7 +148,7 @@ std::int32_t TopK::sampled_bound(const float* memory, const float* x, std::size_
   constexpr std::size_t kSample = kSampled * kRun;
   if (n < 4 * kSample || k == 0) return -1;
   const double expected = static_cast<double>(k) * kSample / static_cast<double>(n);
-  const double wanted = 1.1 * expected + 3 * std::sqrt(expected) + 8;
+  const double wanted = expected + 4 * std::sqrt(expected) + 4;  // four deviations more
   if (wanted >= kSample) return -1;
   scratch_.clear();
   const std::size_t stride = n / kSampled;
