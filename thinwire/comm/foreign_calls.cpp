@@ -6,8 +6,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "thinwire/core/half.h"
 #include "thinwire/comm/reduce.h"
+#include "thinwire/core/half.h"
 #include "thinwire/core/rng.h"
 
 namespace thinwire {

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <type_traits>
 
-#include "thinwire/core/half.h"
 #include "thinwire/comm/reduce_avx2.h"
 #include "thinwire/core/error.h"
+#include "thinwire/core/half.h"
 
 namespace thinwire {
 namespace {
