@@ -49,7 +49,11 @@ TEST(DataParallelPlan, OneMeanOfEachBucket) {
   EXPECT_EQ(step_header_words(64), 6u);
   EXPECT_EQ(step_header_words(65), 8u);
   const auto form = parse_chain("ef|topk{ratio=0.01}");
-  EXPECT_EQ(data_parallel_plan(plan.tensors, plan.grouping, 2, form).exchanges[0].payload, 0);
+  EXPECT_EQ(data_parallel_plan(plan.tensors, plan.grouping, 2, form).exchanges[0].payload, 4 + 1)
+      << "one value of six, and a bitmap";
+  const auto unknown = parse_chain("of_a_program");
+  EXPECT_EQ(data_parallel_plan(plan.tensors, plan.grouping, 2, unknown).exchanges[0].payload, 0)
+      << "nobody has said";
 }
 
 TEST(PlanBuilder, ADeclarationIsOneExchangeABucket) {

@@ -9,7 +9,11 @@
 #include <ATen/ops/sub.h>
 #include <fmt/format.h>
 
-#include "thinwire/codec/codec.h"
+#include <algorithm>
+#include <array>
+
+#include "thinwire/codec/bytes.h"
+#include "thinwire/codec/kernels/half.h"
 #include "thinwire/core/error.h"
 
 namespace thinwire {
@@ -24,26 +28,56 @@ class Cast : public Codec {
 
   Payload encode(const Tensor& x, const Slot&) override {
     if (!halves_.defined()) halves_ = at::empty({count_}, x.options().dtype(type_));
-    halves_.copy_(x);
+    if (x.scalar_type() == at::kFloat)
+      kernels::encode_half(format(), floats_of(x), words_of(halves_));
+    else
+      halves_.copy_(x);
     return {.parts = {halves_}};
   }
+
   void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    if (payload.parts.size() != 1 || payload.parts[0].scalar_type() != type_ ||
-        payload.parts[0].numel() != count_)
-      throw DataError(fmt::format("cast: a payload must be {} halves in one part", count_));
-    const Tensor halves = payload.parts[0].view({-1});
-    if (!out.defined())
-      out = halves.to(value_);
-    else if (mode == Write::set)
-      out.copy_(halves);
+    const Tensor halves = checked(payload);
+    if (!out.defined()) out = at::empty({count_}, halves.options().dtype(value_));
+    if (out.scalar_type() == at::kFloat)
+      kernels::decode_half(format(), words_of(halves), floats_in(out), mode);
     else
-      out.add_(halves);
+      mode == Write::set ? out.copy_(halves) : out.add_(halves);
   }
+
   void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    at::sub_out(out, x, sent.parts.at(0));
+    const Tensor halves = checked(sent);
+    if (x.scalar_type() != at::kFloat) {
+      at::sub_out(out, x, halves);
+      return;
+    }
+    // By pieces that stay in the cache: memory is passed once.
+    std::array<float, 2048> decoded;
+    const auto from = floats_of(x);
+    const auto to = floats_in(out);
+    const auto words = words_of(halves);
+    for (std::size_t begin = 0; begin < from.size(); begin += decoded.size()) {
+      const std::size_t count = std::min(decoded.size(), from.size() - begin);
+      kernels::decode_half(format(), words.subspan(begin, count), std::span(decoded).first(count),
+                           Write::set);
+      for (std::size_t i = 0; i < count; ++i) to[begin + i] = from[begin + i] - decoded[i];
+    }
   }
 
  private:
+  kernels::Half format() const {
+    return type_ == at::kHalf ? kernels::Half::f16 : kernels::Half::bf16;
+  }
+  static std::span<std::uint16_t> words_of(const Tensor& halves) {
+    return {static_cast<std::uint16_t*>(halves.data_ptr()),
+            static_cast<std::size_t>(halves.numel())};
+  }
+  Tensor checked(const Payload& payload) const {
+    if (payload.parts.size() != 1 || payload.parts[0].scalar_type() != type_ ||
+        payload.parts[0].numel() != count_ || !payload.parts[0].is_contiguous())
+      throw DataError(fmt::format("cast: a payload must be {} halves in one part", count_));
+    return payload.parts[0].view({-1});
+  }
+
   at::ScalarType type_, value_;
   std::int64_t count_;
   Tensor halves_;
