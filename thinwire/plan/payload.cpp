@@ -79,19 +79,11 @@ Bytes powersgd_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {
 PayloadRegistry& all_payloads() {
   static PayloadRegistry registry = [] {
     PayloadRegistry out("payload of codec");
-    const auto tern = [](const Spec&, std::span<const TensorDesc> t) {
-      return packed_bytes(t, 2, 4);
-    };
-    const auto onebit = [](const Spec&, std::span<const TensorDesc> t) {
-      return packed_bytes(t, 1, 8);
-    };
     out.add("none", none_bytes, "");
     out.add("cast", cast_bytes, "");
     out.add("topk", topk_bytes, "");
     out.add("randk", randk_bytes, "");
     out.add("sign", sign_bytes, "");
-    out.add("onebit", onebit, "");
-    out.add("terngrad", tern, "");
     out.add("qsgd", qsgd_bytes, "");
     out.add("powersgd", powersgd_bytes, "");
     return out;
@@ -103,8 +95,8 @@ PayloadRegistry& all_payloads() {
 
 const PayloadRegistry& payloads() { return all_payloads(); }
 
-void add_payload(std::string name, PayloadFn bytes) {
-  all_payloads().add(std::move(name), std::move(bytes), "");
+void add_payload(const std::string& name, PayloadFn bytes) {
+  all_payloads().add(name, std::move(bytes), "");
 }
 
 std::optional<Bytes> payload_bytes(std::span<const Spec> form,

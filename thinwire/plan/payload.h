@@ -19,7 +19,7 @@ using PayloadFn = std::function<Bytes(const Spec&, std::span<const TensorDesc>)>
 using PayloadRegistry = Registry<PayloadFn>;
 /// Of the codecs whose payload has the same size in every step.
 const PayloadRegistry& payloads();
-void add_payload(std::string name, PayloadFn bytes);
+void add_payload(const std::string& name, PayloadFn bytes);
 
 /// Bytes of a bucket in this form, that is of its codec. Nothing: the size depends on values, or
 /// nobody has said. An empty form is "none".
