@@ -10,8 +10,11 @@ function(thinwire_plugin kind name target)
   endforeach()
   set(source ${PROJECT_SOURCE_DIR}/thinwire/${kind}/${name}.cpp)
   target_sources(${target} PRIVATE ${source})
-  # A method need not know the names that others use in their files.
-  set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # A method need not know the names that others use in their files. Those on torch are joined all the same, for its
+  # headers take most of ten seconds a source: there a name that two methods use is an error of the compiler.
+  if(NOT target STREQUAL "thinwire")
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   string(MAKE_C_IDENTIFIER ${kind} kind_id)
   set_property(GLOBAL APPEND PROPERTY thinwire_plugins_${kind_id} ${name})
   set_property(GLOBAL APPEND PROPERTY thinwire_plugin_tests_${kind_id}

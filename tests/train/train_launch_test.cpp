@@ -162,14 +162,21 @@ TEST(Launch, NamesTheRankThatASignalEnded) {
   const test::Watchdog watchdog;
   const test::Scratch scratch;
   std::FILE* errors = std::fopen(scratch.file("errors").c_str(), "w+");
-  const int code =
-      launch({.ranks = 2,
-              .command = {"/bin/sh", "-c", "[ $THINWIRE_RANK = 1 ] && kill -9 $$; sleep 30"},
-              .errors = errors});
+  const int code = launch(
+      {.ranks = 2,
+       .command = {"/bin/sh", "-c",
+                   "[ $THINWIRE_RANK = 1 ] && kill -9 $$; sleep 30 & echo started $! >&2; wait"},
+       .errors = errors});
   std::fclose(errors);
   EXPECT_EQ(code, 1);
-  EXPECT_NE(notes_of(scratch.file("errors")).find("rank 1 was ended by signal 9"),
-            std::string::npos);
+  const std::string text = notes_of(scratch.file("errors"));
+  EXPECT_NE(text.find("rank 1 was ended by signal 9"), std::string::npos) << text;
+  const auto started = text.find("started ");
+  ASSERT_NE(started, std::string::npos) << text;
+  const pid_t worker = std::stoi(text.substr(started + 8));
+  for (int i = 0; i < 100 && !gone(worker); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(gone(worker)) << "what rank 0 started is left";
 }
 
 TEST(Launch, LabelsOutputAndKeepsTheExitCodeOfAUsageError) {

@@ -9,6 +9,7 @@
 #include "thinwire/exchange/call.h"
 
 namespace thinwire {
+namespace direct_stages {
 namespace {
 
 std::string prepare(Call& call) {
@@ -82,9 +83,13 @@ void finish(Call& call) {
 }
 
 }  // namespace
+}  // namespace direct_stages
 
-const Algorithm kDirect{
-    "direct", prepare, start,
-    advance,  finish,  [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
+const Algorithm kDirect{"direct",
+                        direct_stages::prepare,
+                        direct_stages::start,
+                        direct_stages::advance,
+                        direct_stages::finish,
+                        [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
 
 }  // namespace thinwire

@@ -12,6 +12,7 @@
 #include "thinwire/exchange/call.h"
 
 namespace thinwire {
+namespace gather_stages {
 namespace {
 
 std::string prepare(Call& call) {
@@ -122,9 +123,13 @@ void finish(Call& call) {
 }
 
 }  // namespace
+}  // namespace gather_stages
 
-const Algorithm kGather{"gather", prepare,
-                        start,    advance,
-                        finish,   [](Bytes payload, int ranks) { return payload * (ranks - 1); }};
+const Algorithm kGather{"gather",
+                        gather_stages::prepare,
+                        gather_stages::start,
+                        gather_stages::advance,
+                        gather_stages::finish,
+                        [](Bytes payload, int ranks) { return payload * (ranks - 1); }};
 
 }  // namespace thinwire

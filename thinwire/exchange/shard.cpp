@@ -11,6 +11,7 @@
 #include "thinwire/exchange/call.h"
 
 namespace thinwire {
+namespace shard_stages {
 namespace {
 
 /// The first element of rank's part.
@@ -153,9 +154,13 @@ void finish(Call& call) {
 }
 
 }  // namespace
+}  // namespace shard_stages
 
-const Algorithm kShard{
-    "shard", prepare, start,
-    advance, finish,  [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
+const Algorithm kShard{"shard",
+                       shard_stages::prepare,
+                       shard_stages::start,
+                       shard_stages::advance,
+                       shard_stages::finish,
+                       [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
 
 }  // namespace thinwire

@@ -69,6 +69,8 @@ class Launcher {
   explicit Launcher(const LaunchOptions& options) : options_(options) {}
   ~Launcher() {
     kill_all(SIGKILL);
+    // What ranks have started themselves, loaders of data for example, has no launcher.
+    if (group_ > 0 && (asked_ || !failures_.empty())) ::kill(-group_, SIGKILL);
     for (auto& child : children_) {
       if (!child.status && child.pid > 0) waitpid(child.pid, nullptr, 0);
       for (auto* stream : {&child.output, &child.errors, &child.report})
