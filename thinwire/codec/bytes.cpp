@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thinwire/codec/bytes.h"
 
+#include <ATen/ops/add.h>
+#include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -37,6 +39,15 @@ void prepare_sum(Tensor& out, std::int64_t count, at::ScalarType type, Write mod
     out = at::zeros({count}, at::TensorOptions().dtype(type));
   else if (mode == Write::set)
     out.zero_();
+}
+
+void decode_single(Tensor& out, std::int64_t count, Write mode,
+                   const std::function<void(Tensor& out, Write mode)>& write) {
+  if (!out.defined()) out = at::empty({count}, at::kFloat);
+  if (out.scalar_type() == at::kFloat) return write(out, mode);
+  Tensor value = at::empty({count}, at::kFloat);
+  write(value, Write::set);
+  mode == Write::set ? out.copy_(value) : out.add_(value);
 }
 
 }  // namespace thinwire

@@ -47,11 +47,8 @@ class Qsgd : public Codec {
   }
 
   void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    if (!out.defined()) out = at::empty({count_}, at::kFloat);
-    if (out.scalar_type() == at::kFloat) return add_levels(payload, out, 1, mode);
-    Tensor value = at::empty({count_}, at::kFloat);
-    add_levels(payload, value, 1, Write::set);
-    mode == Write::set ? out.copy_(value) : out.add_(value);
+    decode_single(out, count_, mode,
+                  [&](Tensor& to, Write how) { add_levels(payload, to, 1, how); });
   }
 
   void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {

@@ -4,8 +4,8 @@
 // Problems" (2018), with the majority vote; Karimireddy, Rebjock, Stich, Jaggi, "Error Feedback
 // Fixes SignSGD" (2019), with the scale.
 // Update rule, sign(0) = +1:
-//   scale=mean: payload = sign(x) and s = mean |x| of each tensor; value = mean over ranks of s
-//   sign scale=vote: payload = sign(x); value = sign of the sum over ranks, a tie is +1
+//   scale=mean: payload = sign(x) and s = mean |x| of each tensor; value = mean of s sign(x)
+//   scale=vote: payload = sign(x); value = sign of the sum over ranks, a tie is +1
 // Bytes: 1 bit a value, and 4 a tensor with scale=mean.
 // Departs from the papers: nothing in the rules; the vote is counted by everybody, without a
 // server.
@@ -51,11 +51,8 @@ class Sign : public Codec {
   }
 
   void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    if (!out.defined()) out = at::empty({total_}, at::kFloat);
-    if (out.scalar_type() == at::kFloat) return add_signs(payload, out, 1, mode);
-    Tensor value = at::empty({total_}, at::kFloat);
-    add_signs(payload, value, 1, Write::set);
-    mode == Write::set ? out.copy_(value) : out.add_(value);
+    decode_single(out, total_, mode,
+                  [&](Tensor& to, Write how) { add_signs(payload, to, 1, how); });
   }
 
   void conclude(Tensor& sum, int divisor) const override {

@@ -35,16 +35,12 @@ Bytes randk_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {
   return selected_count(reader, spec.name, 0.01, value_count(tensors)) * value_bytes(tensors);
 }
 
-/// `bits` a value, and `bytes` a tensor.
-Bytes packed_bytes(std::span<const TensorDesc> tensors, std::int64_t bits, Bytes bytes) {
-  Bytes scales = 0;
-  for (const TensorDesc& tensor : tensors) scales += value_count(tensor) > 0 ? bytes : 0;
-  return scales + bytes_of_bits(bits * value_count(tensors));
-}
-
 Bytes sign_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {
   SpecReader reader(spec);
-  return packed_bytes(tensors, 1, reader.text("scale", "mean") == "vote" ? 0 : 4);
+  const Bytes scale = reader.text("scale", "mean") == "vote" ? 0 : 4;
+  Bytes bytes = bytes_of_bits(value_count(tensors));
+  for (const TensorDesc& tensor : tensors) bytes += value_count(tensor) > 0 ? scale : 0;
+  return bytes;
 }
 
 Bytes qsgd_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
 #include "thinwire/core/error.h"
@@ -103,6 +104,34 @@ double payload_bytes(const Bucket& bucket, const GroupInput& input) {
     dense += (slice.end - slice.begin) *
              dtype_bytes(input.profile.params[static_cast<std::size_t>(slice.tensor)].dtype);
   return dense == 0 ? 0 : input.fixed_bytes + input.bytes_per_byte * static_cast<double>(dense);
+}
+
+Grouping fill_backward(const std::vector<TensorDesc>& params,
+                       const std::function<bool(DType dtype, Bytes has, Bytes next)>& full) {
+  struct Open {
+    std::vector<int> tensors;
+    Bytes bytes = 0;
+  };
+  std::map<DType, Open> open;
+  std::vector<std::vector<int>> closed;
+  for (int tensor = static_cast<int>(params.size()); tensor-- > 0;) {
+    const auto& desc = params[static_cast<std::size_t>(tensor)];
+    Open& bucket = open[desc.dtype];
+    if (!bucket.tensors.empty() && full(desc.dtype, bucket.bytes, dense_bytes(desc))) {
+      closed.push_back(std::move(bucket.tensors));
+      bucket = {};
+    }
+    bucket.tensors.push_back(tensor);
+    bucket.bytes += dense_bytes(desc);
+  }
+  for (auto& [dtype, bucket] : open) closed.push_back(std::move(bucket.tensors));
+  // A bucket is ready when the last of its tensors is, the one with the smallest number.
+  std::sort(closed.begin(), closed.end(),
+            [](const auto& a, const auto& b) { return a.back() > b.back(); });
+  Grouping out;
+  out.reserve(closed.size());
+  for (const auto& tensors : closed) out.push_back(whole_tensors(tensors, params));
+  return out;
 }
 
 Bucket whole_tensors(const std::vector<int>& tensors, const std::vector<TensorDesc>& descs) {

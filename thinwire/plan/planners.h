@@ -49,6 +49,11 @@ struct AffineCost {
 AffineCost all_reduce_cost(const Cluster& cluster);
 /// The payload bytes of a bucket under `input`.
 double payload_bytes(const Bucket& bucket, const GroupInput& input);
+/// Whole tensors in backward order, each dtype filling buckets of its own. A bucket is closed where
+/// `full` says so, asked before each tensor with the bytes the bucket has and those of the tensor.
+/// Buckets stand in the order in which they become ready.
+Grouping fill_backward(const std::vector<TensorDesc>& params,
+                       const std::function<bool(DType dtype, Bytes has, Bytes next)>& full);
 Bucket whole_tensors(const std::vector<int>& tensors, const std::vector<TensorDesc>& descs);
 /// ready_times of the slowest rank of the cluster.
 std::vector<Seconds> slowest_ready_times(const GroupInput& input);

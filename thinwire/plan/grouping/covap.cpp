@@ -13,8 +13,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
+#include <set>
 
 #include "thinwire/core/error.h"
 #include "thinwire/core/spec.h"
@@ -23,33 +23,14 @@
 namespace thinwire {
 namespace {
 
-struct Open {
-  std::vector<int> tensors;
-  Bytes bytes = 0;
-};
-
-/// In backward order, closed once they have reached their cap, which is `first` for the first one
-/// of a dtype.
-std::vector<std::vector<int>> fill(const std::vector<TensorDesc>& params, Bytes first, Bytes cap) {
-  std::map<DType, Open> open;
-  std::map<DType, Bytes> caps;
-  std::vector<std::vector<int>> closed;
-  for (int tensor = static_cast<int>(params.size()); tensor-- > 0;) {
-    const auto& desc = params[static_cast<std::size_t>(tensor)];
-    Open& bucket = open[desc.dtype];
-    bucket.tensors.push_back(tensor);
-    bucket.bytes += dense_bytes(desc);
-    Bytes& limit = caps.try_emplace(desc.dtype, first).first->second;
-    if (bucket.bytes < limit) continue;
-    limit = cap;
-    closed.push_back(std::move(bucket.tensors));
-    bucket = {};
-  }
-  for (auto& [dtype, bucket] : open)
-    if (!bucket.tensors.empty()) closed.push_back(std::move(bucket.tensors));
-  std::sort(closed.begin(), closed.end(),
-            [](const auto& a, const auto& b) { return a.back() > b.back(); });
-  return closed;
+/// Closed once they have reached their cap, which is `first` for the first one of a dtype.
+Grouping fill_as_ddp(const std::vector<TensorDesc>& params, Bytes first, Bytes cap) {
+  std::set<DType> begun;
+  return fill_backward(params, [&](DType dtype, Bytes has, Bytes) {
+    const bool full = has >= (begun.contains(dtype) ? cap : first);
+    if (full) begun.insert(dtype);
+    return full;
+  });
 }
 
 std::int64_t elements_of(const Bucket& bucket) {
@@ -109,9 +90,7 @@ Grouping covap(const GroupInput& input, const Spec& spec) {
     throw ConfigError(fmt::format("covap: interval must be auto or at least 1, got {}", given));
   const std::int64_t interval = measured ? measured_interval(input) : given;
 
-  Grouping whole;
-  for (const auto& tensors : fill(input.profile.params, first, cap))
-    whole.push_back(whole_tensors(tensors, input.profile.params));
+  const Grouping whole = fill_as_ddp(input.profile.params, first, cap);
   std::vector<std::int64_t> sizes;
   sizes.reserve(whole.size());
   for (const Bucket& bucket : whole) sizes.push_back(elements_of(bucket));

@@ -5,9 +5,6 @@
 // tensor above the cap is a message of its own.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
-
 #include "thinwire/core/error.h"
 #include "thinwire/core/spec.h"
 #include "thinwire/plan/planners.h"
@@ -15,33 +12,8 @@
 namespace thinwire {
 namespace {
 
-struct OpenBucket {
-  std::vector<int> tensors;
-  Bytes bytes = 0;
-};
-
 Grouping fill(const std::vector<TensorDesc>& params, Bytes cap) {
-  std::map<DType, OpenBucket> open;
-  std::vector<std::vector<int>> closed;
-  const auto close = [&](OpenBucket& bucket) {
-    if (!bucket.tensors.empty()) closed.push_back(std::move(bucket.tensors));
-    bucket = {};
-  };
-  for (int tensor = static_cast<int>(params.size()); tensor-- > 0;) {
-    const auto& desc = params[static_cast<std::size_t>(tensor)];
-    OpenBucket& bucket = open[desc.dtype];
-    if (bucket.bytes + dense_bytes(desc) > cap) close(bucket);
-    bucket.tensors.push_back(tensor);
-    bucket.bytes += dense_bytes(desc);
-  }
-  for (auto& [dtype, bucket] : open) close(bucket);
-  // Ready first, started first: a bucket is ready when the last of its tensors is, the one with the
-  // smallest number.
-  std::sort(closed.begin(), closed.end(),
-            [](const auto& a, const auto& b) { return a.back() > b.back(); });
-  Grouping out;
-  for (const auto& tensors : closed) out.push_back(whole_tensors(tensors, params));
-  return out;
+  return fill_backward(params, [cap](DType, Bytes has, Bytes next) { return has + next > cap; });
 }
 
 }  // namespace
