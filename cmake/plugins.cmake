@@ -21,6 +21,17 @@ function(thinwire_plugin kind name target)
                ${PROJECT_SOURCE_DIR}/tests/${kind}/${name}_test.cpp)
 endfunction()
 
+# thinwire_codec(name): a codec's source is compiled twice. With TW_PAYLOAD, and without torch, it is what plans know of
+# the codec; else it is the codec.
+function(thinwire_codec name)
+  if(TW_TORCH)
+    thinwire_plugin(codec ${name} thinwire)
+  else()
+    set_property(GLOBAL APPEND PROPERTY thinwire_plugins_codec ${name})
+  endif()
+  target_sources(thinwire_payloads PRIVATE ${PROJECT_SOURCE_DIR}/thinwire/codec/${name}.cpp)
+endfunction()
+
 # thinwire_write_builtin(kind): writes gen/builtin_<kind>.inc with one line TW_PLUGIN(name) a plug-in.
 function(thinwire_write_builtin kind)
   string(MAKE_C_IDENTIFIER ${kind} kind_id)

@@ -7,6 +7,7 @@
 
 #include "thinwire/cli/verbs.h"
 #include "thinwire/comm/comm.h"
+#include "thinwire/plan/payload.h"
 #include "thinwire/plan/planners.h"
 
 namespace thinwire::cli {
@@ -22,6 +23,7 @@ std::vector<ListRow> all_rows() {
   append_rows(rows, "grouping", groupings());
   append_rows(rows, "transport", transports());
   append_rows(rows, "decorator", comm_decorators());
+  append_rows(rows, "codec", payloads());
 #ifdef TW_HAS_TORCH
   append_torch_rows(rows);
 #endif

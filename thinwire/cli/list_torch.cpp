@@ -2,7 +2,6 @@
 // The rows of thinwire list that a build with torch adds: a registry on the torch side is one line
 // here.
 #include "thinwire/cli/verbs.h"
-#include "thinwire/codec/codec.h"
 #include "thinwire/codec/memory.h"
 #include "thinwire/strategy/strategy.h"
 #include "thinwire/train/data.h"
@@ -13,7 +12,6 @@
 namespace thinwire::cli {
 
 void append_torch_rows(std::vector<ListRow>& rows) {
-  append_rows(rows, "codec", codecs());
   append_rows(rows, "memory", memories());
   append_rows(rows, "strategy", strategies());
   append_rows(rows, "model", models());

@@ -71,10 +71,10 @@ Json rows_json(const std::vector<Row>& rows, Seconds compute_s) {
 /// Memories stay at home: what travels is what the codec makes.
 std::vector<Spec> read_form(const std::string& text) {
   auto form = parse_chain(text);
-  if (!payloads().entries().contains(form.back().name))
+  payloads().find(form.back().name);
+  if (!payload_bytes(form, {}))
     throw UnsupportedError(fmt::format(
         "plan: how many bytes '{}' makes of a tensor is not known before a run", form.back().name));
-  payload_bytes(form, {});
   return form;
 }
 

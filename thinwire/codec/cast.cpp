@@ -3,6 +3,20 @@
 // Update rule: payload = x rounded to nearest even; value = mean of payloads, summed in single
 // precision, divided once and rounded to halves once where a sum travels.
 // Bytes: 2 a value.
+#include "thinwire/plan/payload.h"
+
+#ifdef TW_PAYLOAD
+namespace thinwire {
+
+void register_cast(PayloadRegistry& registry) {
+  registry.add(
+      "cast",
+      [](const Spec&, std::span<const TensorDesc> tensors) { return 2 * value_count(tensors); },
+      "half precision on the wire {f16} or {bf16}");
+}
+
+}  // namespace thinwire
+#else
 #include <ATen/ops/add.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
@@ -94,16 +108,14 @@ at::ScalarType half_type(SpecReader& reader) {
 }  // namespace
 
 void register_cast(CodecRegistry& registry) {
-  registry.add(
-      "cast",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
-        SpecReader reader(spec);
-        const auto type = half_type(reader);
-        reader.finish();
-        return std::make_unique<Cast>(type, value_bytes(tensors) == 8 ? at::kDouble : at::kFloat,
-                                      value_count(tensors));
-      },
-      "half precision on the wire {f16} or {bf16}");
+  registry.add("cast", [](const Spec& spec, std::span<const TensorDesc> tensors) {
+    SpecReader reader(spec);
+    const auto type = half_type(reader);
+    reader.finish();
+    return std::make_unique<Cast>(type, value_bytes(tensors) == 8 ? at::kDouble : at::kFloat,
+                                  value_count(tensors));
+  });
 }
 
 }  // namespace thinwire
+#endif

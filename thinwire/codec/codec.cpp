@@ -34,9 +34,10 @@ CodecRegistry& all_codecs() {
 
 const CodecRegistry& codecs() { return all_codecs(); }
 
-void add_codec(std::string name, CodecFactory make, std::string help, PayloadFn payload) {
-  if (payload) add_payload(name, std::move(payload));
-  all_codecs().add(std::move(name), std::move(make), std::move(help));
+void add_codec(const std::string& name, CodecFactory make, std::string help, PayloadFn payload) {
+  if (!payload) payload = [](const Spec&, std::span<const TensorDesc>) { return std::nullopt; };
+  all_codecs().add(name, std::move(make));
+  add_payload(name, std::move(payload), std::move(help));
 }
 
 const MemoryRegistry& memories() {

@@ -100,10 +100,11 @@ class Codec {
 using CodecFactory =
     std::function<std::unique_ptr<Codec>(const Spec&, std::span<const TensorDesc>)>;
 using CodecRegistry = Registry<CodecFactory>;
-/// The codecs of this build and those added by add_codec.
+/// The codecs of this build and those added by add_codec; payloads() has their help.
 const CodecRegistry& codecs();
 /// A codec of the program's own, for the whole process. Call it before any engine is built, on all
 /// ranks. `payload`: bytes of a payload, for plans; empty: plans do not know them.
-void add_codec(std::string name, CodecFactory make, std::string help, PayloadFn payload = {});
+void add_codec(const std::string& name, CodecFactory make, std::string help,
+               PayloadFn payload = {});
 
 }  // namespace thinwire

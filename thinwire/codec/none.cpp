@@ -2,6 +2,24 @@
 // No compression: the dense control of every comparison.
 // Update rule: payload = x; value = payload.
 // Bytes: those of x, in one part; the exchanger sends x itself, in place and without a copy.
+#include "thinwire/plan/payload.h"
+
+#ifdef TW_PAYLOAD
+namespace thinwire {
+
+void register_none(PayloadRegistry& registry) {
+  registry.add(
+      "none",
+      [](const Spec&, std::span<const TensorDesc> tensors) {
+        Bytes bytes = 0;
+        for (const TensorDesc& tensor : tensors) bytes += dense_bytes(tensor);
+        return bytes;
+      },
+      "the values as they are, without a copy");
+}
+
+}  // namespace thinwire
+#else
 #include <ATen/ops/add.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
@@ -51,14 +69,12 @@ class None : public Codec {
 }  // namespace
 
 void register_none(CodecRegistry& registry) {
-  registry.add(
-      "none",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
-        SpecReader(spec).finish();
-        const auto type = tensors.empty() ? at::kFloat : scalar_type_of(tensors[0].dtype);
-        return std::make_unique<None>(*payload_bytes(std::span(&spec, 1), tensors), type);
-      },
-      "the values as they are, without a copy");
+  registry.add("none", [](const Spec& spec, std::span<const TensorDesc> tensors) {
+    SpecReader(spec).finish();
+    const auto type = tensors.empty() ? at::kFloat : scalar_type_of(tensors[0].dtype);
+    return std::make_unique<None>(*payload_bytes(std::span(&spec, 1), tensors), type);
+  });
 }
 
 }  // namespace thinwire
+#endif

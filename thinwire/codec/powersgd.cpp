@@ -10,6 +10,65 @@
 // matrices whose factors are no smaller, travel dense in the first round of a step. Departs from
 // the paper: as in the authors' later library, the residual is each rank's own, and what the first
 // factor has caught is not sent again with the second.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "thinwire/core/error.h"
+#include "thinwire/plan/payload.h"
+
+namespace thinwire {
+namespace {
+
+/// A tensor as it is sent: a matrix of `rows` times `columns` in two factors of `rank` columns, or
+/// dense (rank 0) where the factors are no smaller.
+struct LowRank {
+  std::int64_t rows = 0, columns = 0, rank = 0;
+};
+
+LowRank low_rank_of(const TensorDesc& tensor, std::int64_t rank, double gain) {
+  LowRank out{.rows = 1, .columns = 1};
+  if (tensor.shape.size() < 2 || is_complex(tensor.dtype)) return out;
+  out.rows = tensor.shape[0];
+  for (std::size_t i = 1; i < tensor.shape.size(); ++i) out.columns *= tensor.shape[i];
+  rank = std::min({rank, out.rows, out.columns});
+  const auto factors = static_cast<double>(rank * (out.rows + out.columns));
+  if (factors * gain < static_cast<double>(out.rows * out.columns)) out.rank = rank;
+  return out;
+}
+
+}  // namespace
+}  // namespace thinwire
+
+#ifdef TW_PAYLOAD
+namespace thinwire {
+
+void register_powersgd(PayloadRegistry& registry) {
+  registry.add(
+      "powersgd",
+      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+        SpecReader reader(spec);
+        const std::int64_t rank = reader.integer("rank", 1), rounds = reader.integer("rounds", 2);
+        const double gain = reader.number("gain", 1);
+        if (rank < 1 || rank > 64)
+          throw ConfigError(fmt::format("powersgd: rank must be in [1, 64], got {}", rank));
+        if (rounds < 1 || rounds > 16)
+          throw ConfigError(fmt::format("powersgd: rounds must be in [1, 16], got {}", rounds));
+        if (!(gain >= 1))
+          throw ConfigError(fmt::format("powersgd: gain must be at least 1, got {}", gain));
+        std::int64_t values = 0;  // of two steps, in which each factor travels `rounds` times
+        for (const TensorDesc& tensor : tensors) {
+          const LowRank one = low_rank_of(tensor, rank, gain);
+          values +=
+              one.rank > 0 ? one.rank * (one.rows + one.columns) * rounds : 2 * value_count(tensor);
+        }
+        return values * 4 / 2;
+      },
+      "low-rank factors of matrices by warm-started power iteration {rank=1, rounds=2, gain=1}");
+}
+
+}  // namespace thinwire
+#else
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -230,17 +289,15 @@ class PowerSgd : public Codec {
 }  // namespace
 
 void register_powersgd(CodecRegistry& registry) {
-  registry.add(
-      "powersgd",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
-        SpecReader reader(spec);
-        const std::int64_t rank = reader.integer("rank", 1), rounds = reader.integer("rounds", 2);
-        const double gain = reader.number("gain", 1);
-        reader.finish();
-        const Bytes bytes = *payload_bytes(std::span(&spec, 1), tensors);  // checks the options
-        return std::make_unique<PowerSgd>(tensors, rank, static_cast<int>(rounds), gain, bytes);
-      },
-      "low-rank factors of matrices by warm-started power iteration {rank=1, rounds=2, gain=1}");
+  registry.add("powersgd", [](const Spec& spec, std::span<const TensorDesc> tensors) {
+    SpecReader reader(spec);
+    const std::int64_t rank = reader.integer("rank", 1), rounds = reader.integer("rounds", 2);
+    const double gain = reader.number("gain", 1);
+    reader.finish();
+    const Bytes bytes = *payload_bytes(std::span(&spec, 1), tensors);  // checks the options
+    return std::make_unique<PowerSgd>(tensors, rank, static_cast<int>(rounds), gain, bytes);
+  });
 }
 
 }  // namespace thinwire
+#endif

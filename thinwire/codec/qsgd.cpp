@@ -7,6 +7,32 @@
 // Bytes: `bits` a value, packed, and a scale of 4 bytes a block.
 // Departs from the paper: m is the largest magnitude of the block (norm=max) unless norm=l2 is
 // asked for; codes have a fixed width, without entropy coding.
+#include <fmt/format.h>
+
+#include "thinwire/core/error.h"
+#include "thinwire/plan/payload.h"
+
+#ifdef TW_PAYLOAD
+namespace thinwire {
+
+void register_qsgd(PayloadRegistry& registry) {
+  registry.add(
+      "qsgd",
+      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+        SpecReader reader(spec);
+        const std::int64_t n = value_count(tensors), bits = reader.integer("bits", 4);
+        const std::int64_t block = reader.integer("block", 512);
+        if (bits < 2 || bits > 8)
+          throw ConfigError(fmt::format("qsgd: bits must be in [2, 8], got {}", bits));
+        if (block < 8 || block % 8 != 0)
+          throw ConfigError(fmt::format("qsgd: block must be a multiple of 8, got {}", block));
+        return bytes_of_bits(bits * n) + 4 * ((n + block - 1) / block);
+      },
+      "a few bits a value, rounded by chance {bits=4, block=512, norm=max or l2}");
+}
+
+}  // namespace thinwire
+#else
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -97,20 +123,18 @@ class Qsgd : public Codec {
 }  // namespace
 
 void register_qsgd(CodecRegistry& registry) {
-  registry.add(
-      "qsgd",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
-        SpecReader reader(spec);
-        const std::int64_t bits = reader.integer("bits", 4), block = reader.integer("block", 512);
-        const std::string norm = reader.text("norm", "max");
-        reader.finish();
-        if (norm != "max" && norm != "l2")
-          throw ConfigError(fmt::format("qsgd: norm must be max or l2, got '{}'", norm));
-        const Bytes bytes = *payload_bytes(std::span(&spec, 1), tensors);  // checks the options
-        return std::make_unique<Qsgd>(value_count(tensors), static_cast<int>(bits), block,
-                                      norm == "l2", bytes);
-      },
-      "a few bits a value, rounded by chance {bits=4, block=512, norm=max or l2}");
+  registry.add("qsgd", [](const Spec& spec, std::span<const TensorDesc> tensors) {
+    SpecReader reader(spec);
+    const std::int64_t bits = reader.integer("bits", 4), block = reader.integer("block", 512);
+    const std::string norm = reader.text("norm", "max");
+    reader.finish();
+    if (norm != "max" && norm != "l2")
+      throw ConfigError(fmt::format("qsgd: norm must be max or l2, got '{}'", norm));
+    const Bytes bytes = *payload_bytes(std::span(&spec, 1), tensors);  // checks the options
+    return std::make_unique<Qsgd>(value_count(tensors), static_cast<int>(bits), block, norm == "l2",
+                                  bytes);
+  });
 }
 
 }  // namespace thinwire
+#endif

@@ -6,6 +6,23 @@
 // Bytes: k values, in one all_reduce.
 // Departs from the papers: one position a stratum rather than any k, so that they rise as they are
 // drawn; each value is sent with the probability of its stratum's extent, about k/n.
+#include "thinwire/plan/payload.h"
+
+#ifdef TW_PAYLOAD
+namespace thinwire {
+
+void register_randk(PayloadRegistry& registry) {
+  registry.add(
+      "randk",
+      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+        SpecReader reader(spec);
+        return selected_count(reader, spec.name, 0.01, value_count(tensors)) * value_bytes(tensors);
+      },
+      "random values at positions that all ranks share {ratio=0.01, or count; unbiased=no}");
+}
+
+}  // namespace thinwire
+#else
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <fmt/format.h>
@@ -75,17 +92,15 @@ class RandK : public Codec {
 }  // namespace
 
 void register_randk(CodecRegistry& registry) {
-  registry.add(
-      "randk",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
-        SpecReader reader(spec);
-        const std::int64_t n = value_count(tensors);
-        const std::int64_t k = selected_count(reader, "randk", 0.01, n);
-        const bool unbiased = reader.flag("unbiased", false);
-        reader.finish();
-        return std::make_unique<RandK>(n, k, unbiased, value_bytes(tensors));
-      },
-      "random values at positions that all ranks share {ratio=0.01, or count; unbiased=no}");
+  registry.add("randk", [](const Spec& spec, std::span<const TensorDesc> tensors) {
+    SpecReader reader(spec);
+    const std::int64_t n = value_count(tensors);
+    const std::int64_t k = selected_count(reader, "randk", 0.01, n);
+    const bool unbiased = reader.flag("unbiased", false);
+    reader.finish();
+    return std::make_unique<RandK>(n, k, unbiased, value_bytes(tensors));
+  });
 }
 
 }  // namespace thinwire
+#endif

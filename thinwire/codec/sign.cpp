@@ -9,6 +9,26 @@
 // Bytes: 1 bit a value, and 4 a tensor with scale=mean.
 // Departs from the papers: nothing in the rules; the vote is counted by everybody, without a
 // server.
+#include "thinwire/plan/payload.h"
+
+#ifdef TW_PAYLOAD
+namespace thinwire {
+
+void register_sign(PayloadRegistry& registry) {
+  registry.add(
+      "sign",
+      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+        SpecReader reader(spec);
+        const Bytes scale = reader.text("scale", "mean") == "vote" ? 0 : 4;
+        Bytes bytes = bytes_of_bits(value_count(tensors));
+        for (const TensorDesc& tensor : tensors) bytes += value_count(tensor) > 0 ? scale : 0;
+        return bytes;
+      },
+      "one bit a value, and the mean magnitude of each tensor {scale=mean, or vote: the majority}");
+}
+
+}  // namespace thinwire
+#else
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -115,17 +135,15 @@ class Sign : public Codec {
 }  // namespace
 
 void register_sign(CodecRegistry& registry) {
-  registry.add(
-      "sign",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
-        SpecReader reader(spec);
-        const std::string scale = reader.text("scale", "mean");
-        reader.finish();
-        if (scale != "mean" && scale != "vote")
-          throw ConfigError(fmt::format("sign: scale must be mean or vote, got '{}'", scale));
-        return std::make_unique<Sign>(tensors, scale == "vote");
-      },
-      "one bit a value, and the mean magnitude of each tensor {scale=mean, or vote: the majority}");
+  registry.add("sign", [](const Spec& spec, std::span<const TensorDesc> tensors) {
+    SpecReader reader(spec);
+    const std::string scale = reader.text("scale", "mean");
+    reader.finish();
+    if (scale != "mean" && scale != "vote")
+      throw ConfigError(fmt::format("sign: scale must be mean or vote, got '{}'", scale));
+    return std::make_unique<Sign>(tensors, scale == "vote");
+  });
 }
 
 }  // namespace thinwire
+#endif

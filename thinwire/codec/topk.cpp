@@ -6,6 +6,28 @@
 // Bytes: k values (4, or 8 in double precision), then their positions as PositionCode lays them
 // out, about log2(n/k) + 2 bits each: the same for all inputs. Dense where that is no longer.
 // Departs from the papers: the selection is exact, and over a bucket rather than a layer.
+#include <algorithm>
+
+#include "thinwire/plan/payload.h"
+
+#ifdef TW_PAYLOAD
+namespace thinwire {
+
+void register_topk(PayloadRegistry& registry) {
+  registry.add(
+      "topk",
+      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+        SpecReader reader(spec);
+        const std::int64_t n = value_count(tensors);
+        const std::int64_t k = selected_count(reader, spec.name, 0.01, n);
+        const Bytes each = value_bytes(tensors);
+        return std::min(n * each, k * each + position_bytes(n, k));
+      },
+      "the values of largest magnitude and their positions {ratio=0.01, or count}");
+}
+
+}  // namespace thinwire
+#else
 #include <ATen/ops/abs.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -121,16 +143,14 @@ class TopK : public Codec {
 }  // namespace
 
 void register_topk(CodecRegistry& registry) {
-  registry.add(
-      "topk",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
-        SpecReader reader(spec);
-        const std::int64_t n = value_count(tensors);
-        const std::int64_t k = selected_count(reader, "topk", 0.01, n);
-        reader.finish();
-        return std::make_unique<TopK>(n, k, value_bytes(tensors));
-      },
-      "the values of largest magnitude and their positions {ratio=0.01, or count}");
+  registry.add("topk", [](const Spec& spec, std::span<const TensorDesc> tensors) {
+    SpecReader reader(spec);
+    const std::int64_t n = value_count(tensors);
+    const std::int64_t k = selected_count(reader, "topk", 0.01, n);
+    reader.finish();
+    return std::make_unique<TopK>(n, k, value_bytes(tensors));
+  });
 }
 
 }  // namespace thinwire
+#endif

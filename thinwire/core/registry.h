@@ -23,7 +23,7 @@ class Registry {
   /// `what` is the word used in errors: "codec", "grouping", ...
   explicit Registry(std::string what) : what_(std::move(what)) {}
 
-  void add(const std::string& name, Make make, std::string help) {
+  void add(const std::string& name, Make make, std::string help = {}) {
     if (!entries_.try_emplace(name, Entry{std::move(make), std::move(help)}).second)
       throw ConfigError(what_ + " '" + name + "' is registered twice");
   }

@@ -8,80 +8,19 @@
 #include "thinwire/core/error.h"
 
 namespace thinwire {
+
+#define TW_PLUGIN(name) void register_##name(PayloadRegistry& registry);
+#include "builtin_codec.inc"
+#undef TW_PLUGIN
+
 namespace {
-
-bool is_complex(DType dtype) { return dtype == DType::c64 || dtype == DType::c128; }
-
-Bytes none_bytes(const Spec&, std::span<const TensorDesc> tensors) {
-  Bytes bytes = 0;
-  for (const TensorDesc& tensor : tensors) bytes += dense_bytes(tensor);
-  return bytes;
-}
-
-Bytes cast_bytes(const Spec&, std::span<const TensorDesc> tensors) {
-  return 2 * value_count(tensors);
-}
-
-Bytes topk_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {
-  SpecReader reader(spec);
-  const std::int64_t n = value_count(tensors);
-  const std::int64_t k = selected_count(reader, spec.name, 0.01, n);
-  const Bytes each = value_bytes(tensors);
-  return std::min(n * each, k * each + position_bytes(n, k));
-}
-
-Bytes randk_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {
-  SpecReader reader(spec);
-  return selected_count(reader, spec.name, 0.01, value_count(tensors)) * value_bytes(tensors);
-}
-
-Bytes sign_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {
-  SpecReader reader(spec);
-  const Bytes scale = reader.text("scale", "mean") == "vote" ? 0 : 4;
-  Bytes bytes = bytes_of_bits(value_count(tensors));
-  for (const TensorDesc& tensor : tensors) bytes += value_count(tensor) > 0 ? scale : 0;
-  return bytes;
-}
-
-Bytes qsgd_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {
-  SpecReader reader(spec);
-  const std::int64_t n = value_count(tensors), bits = reader.integer("bits", 4);
-  const std::int64_t block = reader.integer("block", 512);
-  if (bits < 2 || bits > 8)
-    throw ConfigError(fmt::format("qsgd: bits must be in [2, 8], got {}", bits));
-  if (block < 8 || block % 8 != 0)
-    throw ConfigError(fmt::format("qsgd: block must be a multiple of 8, got {}", block));
-  return bytes_of_bits(bits * n) + 4 * ((n + block - 1) / block);
-}
-
-Bytes powersgd_bytes(const Spec& spec, std::span<const TensorDesc> tensors) {
-  SpecReader reader(spec);
-  const std::int64_t rank = reader.integer("rank", 1), rounds = reader.integer("rounds", 2);
-  const double gain = reader.number("gain", 1);
-  if (rank < 1 || rank > 64)
-    throw ConfigError(fmt::format("powersgd: rank must be in [1, 64], got {}", rank));
-  if (rounds < 1 || rounds > 16)
-    throw ConfigError(fmt::format("powersgd: rounds must be in [1, 16], got {}", rounds));
-  if (!(gain >= 1))
-    throw ConfigError(fmt::format("powersgd: gain must be at least 1, got {}", gain));
-  std::int64_t values = 0;  // of two steps, in which each factor travels `rounds` times
-  for (const TensorDesc& tensor : tensors) {
-    const LowRank one = low_rank_of(tensor, rank, gain);
-    values += one.rank > 0 ? one.rank * (one.rows + one.columns) * rounds : 2 * value_count(tensor);
-  }
-  return values * 4 / 2;
-}
 
 PayloadRegistry& all_payloads() {
   static PayloadRegistry registry = [] {
-    PayloadRegistry out("payload of codec");
-    out.add("none", none_bytes, "");
-    out.add("cast", cast_bytes, "");
-    out.add("topk", topk_bytes, "");
-    out.add("randk", randk_bytes, "");
-    out.add("sign", sign_bytes, "");
-    out.add("qsgd", qsgd_bytes, "");
-    out.add("powersgd", powersgd_bytes, "");
+    PayloadRegistry out("codec");
+#define TW_PLUGIN(name) register_##name(out);
+#include "builtin_codec.inc"
+#undef TW_PLUGIN
     return out;
   }();
   return registry;
@@ -91,8 +30,8 @@ PayloadRegistry& all_payloads() {
 
 const PayloadRegistry& payloads() { return all_payloads(); }
 
-void add_payload(const std::string& name, PayloadFn bytes) {
-  all_payloads().add(name, std::move(bytes), "");
+void add_payload(const std::string& name, PayloadFn bytes, std::string help) {
+  all_payloads().add(name, std::move(bytes), std::move(help));
 }
 
 std::optional<Bytes> payload_bytes(std::span<const Spec> form,
@@ -101,8 +40,7 @@ std::optional<Bytes> payload_bytes(std::span<const Spec> form,
   const Spec& codec = form.empty() ? none : form.back();
   const auto& all = payloads().entries();
   const auto found = all.find(codec.name);
-  if (found == all.end()) return std::nullopt;
-  return found->second.make(codec, tensors);
+  return found == all.end() ? std::nullopt : found->second.make(codec, tensors);
 }
 
 std::vector<TensorDesc> tensors_of(const Bucket& bucket, const std::vector<TensorDesc>& tensors) {
@@ -115,6 +53,8 @@ std::vector<TensorDesc> tensors_of(const Bucket& bucket, const std::vector<Tenso
   }
   return out;
 }
+
+bool is_complex(DType dtype) { return dtype == DType::c64 || dtype == DType::c128; }
 
 std::int64_t value_count(const TensorDesc& tensor) {
   return elements(tensor) * (is_complex(tensor.dtype) ? 2 : 1);
@@ -153,17 +93,6 @@ Bytes position_bytes(std::int64_t n, std::int64_t k) {
   for (int low = 0; (n >> low) > 0; ++low)
     least = std::min(least, bytes_of_bits(k * low) + bytes_of_bits(k + ((n - 1) >> low)));
   return least;
-}
-
-LowRank low_rank_of(const TensorDesc& tensor, std::int64_t rank, double gain) {
-  LowRank out{.rows = 1, .columns = 1};
-  if (tensor.shape.size() < 2 || is_complex(tensor.dtype)) return out;
-  out.rows = tensor.shape[0];
-  for (std::size_t i = 1; i < tensor.shape.size(); ++i) out.columns *= tensor.shape[i];
-  rank = std::min({rank, out.rows, out.columns});
-  const auto factors = static_cast<double>(rank * (out.rows + out.columns));
-  if (factors * gain < static_cast<double>(out.rows * out.columns)) out.rank = rank;
-  return out;
 }
 
 }  // namespace thinwire

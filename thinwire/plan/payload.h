@@ -14,19 +14,21 @@
 
 namespace thinwire {
 
-/// Bytes of one rank's payload of a bucket; throws ConfigError for options that the codec refuses.
-using PayloadFn = std::function<Bytes(const Spec&, std::span<const TensorDesc>)>;
+/// Bytes of one rank's payload of a bucket, or nothing where they depend on values; throws
+/// ConfigError for options that the codec refuses.
+using PayloadFn = std::function<std::optional<Bytes>(const Spec&, std::span<const TensorDesc>)>;
 using PayloadRegistry = Registry<PayloadFn>;
-/// Of the codecs whose payload has the same size in every step.
+/// All codecs, with their help. Each registers here in the part of its source that needs no torch.
 const PayloadRegistry& payloads();
-void add_payload(const std::string& name, PayloadFn bytes);
+void add_payload(const std::string& name, PayloadFn bytes, std::string help);
 
 /// Bytes of a bucket in this form, that is of its codec. Nothing: the size depends on values, or
-/// nobody has said. An empty form is "none".
+/// this program does not know the codec. An empty form is "none".
 std::optional<Bytes> payload_bytes(std::span<const Spec> form, std::span<const TensorDesc> tensors);
 /// The slices of a bucket as tensors: a whole one keeps its shape, a part is flat.
 std::vector<TensorDesc> tensors_of(const Bucket& bucket, const std::vector<TensorDesc>& tensors);
 
+bool is_complex(DType dtype);
 /// Codecs see flat real values: a complex number is two.
 std::int64_t value_count(const TensorDesc& tensor);
 std::int64_t value_count(std::span<const TensorDesc> tensors);
@@ -43,12 +45,5 @@ std::int64_t selected_count(SpecReader& reader, const std::string& codec, double
 /// or by Elias and Fano (l low bits of each position, then the rest in unary), whichever is
 /// shorter; the same for all positions.
 Bytes position_bytes(std::int64_t n, std::int64_t k);
-
-/// A tensor as powersgd sends it: a matrix of `rows` times `columns` in two factors of `rank`
-/// columns, or dense (rank 0) where the factors are no smaller.
-struct LowRank {
-  std::int64_t rows = 0, columns = 0, rank = 0;
-};
-LowRank low_rank_of(const TensorDesc& tensor, std::int64_t rank, double gain);
 
 }  // namespace thinwire
