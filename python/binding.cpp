@@ -20,6 +20,7 @@
 #include "thinwire/core/text.h"
 #include "thinwire/core/version.h"
 #include "thinwire/train/backward_error.h"
+#include "thinwire/train/bucket_sync.h"
 #include "thinwire/train/data_parallel.h"
 
 namespace py = pybind11;
@@ -174,6 +175,33 @@ class PyDataParallel {
   std::unique_ptr<GradientSync> sync_;
 };
 
+/// Buckets of PyTorch's DDP.
+class PyBuckets {
+ public:
+  PyBuckets(std::shared_ptr<PyContext> context, const std::string& form,
+            const std::string& algorithm, std::uint64_t seed)
+      : context_(std::move(context)),
+        sync_(std::make_unique<BucketSync>(context_->comm(), form, algorithm, seed)) {}
+  ~PyBuckets() { drop(sync_); }
+
+  void start(int bucket, const PyDataParallel::Named& members, const at::Tensor& flat) {
+    std::vector<NamedTensor> named;
+    for (const auto& [name, tensor] : members) named.push_back({name, tensor});
+    sync_->start(bucket, named, flat);
+  }
+  void finish() { sync_->finish(); }
+  std::int64_t step() const { return sync_->step(); }
+  FormState state() const { return sync_->state(); }
+  void load(std::int64_t step, FormState state) {
+    sync_->set_step(step);
+    sync_->load_state(std::move(state));
+  }
+
+ private:
+  std::shared_ptr<PyContext> context_;
+  std::unique_ptr<BucketSync> sync_;
+};
+
 /// Python handles signals in its main thread only, between instructions; a wait of ours is none.
 void check_signals(std::thread::id main_thread) {
   if (std::this_thread::get_id() != main_thread) return;
@@ -309,6 +337,18 @@ void bind_data_parallel(py::module_& m) {
       });
 }
 
+void bind_buckets(py::module_& m) {
+  py::class_<PyBuckets>(m, "Buckets")
+      .def(py::init<std::shared_ptr<PyContext>, const std::string&, const std::string&,
+                    std::uint64_t>(),
+           Released())
+      .def("start", &PyBuckets::start, Released())
+      .def("finish", &PyBuckets::finish, Released())
+      .def("step", &PyBuckets::step)
+      .def("state", &PyBuckets::state, Released())
+      .def("load", &PyBuckets::load, Released());
+}
+
 }  // namespace
 
 void bind_tool(py::module_& m);  // binding_tool.cpp
@@ -318,6 +358,7 @@ PYBIND11_MODULE(_thinwire, m) {
   bind_errors(m);
   bind_group(m);
   bind_data_parallel(m);
+  bind_buckets(m);
   bind_tool(m);
   m.def("unknown_name",
         [](const std::string& what, const std::string& wrong,

@@ -21,10 +21,11 @@ from thinwire.group import (Group, average, barrier, broadcast, current_group, i
                             shutdown)
 from thinwire.data_parallel import DataParallel
 from thinwire.batches import batches
+from thinwire.ddp import DDPState, ddp_hook
 
 __version__ = _native.version
 
 __all__ = [
-    "CommError", "ConfigError", "DataError", "DataParallel", "Error", "Group", "UnsupportedError", "average",
-    "barrier", "batches", "broadcast", "current_group", "init", "is_initialized", "rank", "ranks", "shutdown",
+    "CommError", "ConfigError", "DDPState", "DataError", "DataParallel", "Error", "Group", "UnsupportedError", "average",
+    "barrier", "batches", "broadcast", "current_group", "ddp_hook", "init", "is_initialized", "rank", "ranks", "shutdown",
 ]

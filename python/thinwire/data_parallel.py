@@ -30,7 +30,7 @@ _DDP_ARGUMENTS = {
 
 _DDP_METHODS = {
     "join": "loop over thinwire.batches(loader), which ends on all ranks together",
-    "register_comm_hook": "say with form= what travels",
+    "register_comm_hook": "say with form= what travels (thinwire.ddp_hook is for PyTorch's own wrapper)",
 }
 
 

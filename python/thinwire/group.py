@@ -12,8 +12,8 @@ import torch.distributed as dist
 from thinwire._load import CommError, ConfigError, native
 
 _current = None
-_wrapped = {}    # groups of torch.distributed to the Group over each
-_wrappings = weakref.WeakKeyDictionary()
+_wrapped, _beside = {}, {}    # groups of torch.distributed to the Group over each, and to that beside it
+_meetings = weakref.WeakKeyDictionary()
 
 
 class Group:
@@ -80,25 +80,46 @@ def _timeout(given):
     return given or float(os.environ.get("THINWIRE_TIMEOUT", 300))
 
 
-def over_process_group(process_group, *, timeout_s=None, interface=None, run_id=None):
-    """The Group over a torch.distributed group, the same one each time. Collective over its members the first time."""
+def _known_store(process_group):
+    """The store of a torch.distributed group, or a ConfigError that says why there is none."""
     if not isinstance(process_group, dist.ProcessGroup):
         what = "this process is no member of it" if process_group == dist.GroupMember.NON_GROUP_MEMBER else \
             f"got a {type(process_group).__name__}"
         raise ConfigError(f"process_group: must be a group of torch.distributed that this process belongs to; {what}")
+    known = dist.distributed_c10d._world.pg_map.get(process_group)
+    if known is None:
+        raise ConfigError("process_group: torch.distributed does not know this group; was it destroyed?")
+    return known[1]
+
+
+def _meet_through(process_group, timeout_s, interface=None, run_id=None):
+    """JoinOptions of the group's ranks, and the prefix in its store: one of its own for each meeting, as often on all
+    of its members."""
+    store, seconds = _known_store(process_group), _timeout(timeout_s)
+    nth = _meetings[process_group] = _meetings.get(process_group, -1) + 1
+    options = native.JoinOptions("", process_group.rank(), process_group.size(), seconds, interface or "",
+                                 run_id or "")
+    options.set_publish(lambda own: _publish_through(store, f"thinwire/{nth}/address", own, seconds))
+    return options, dist.PrefixStore(f"thinwire/{nth}", store)
+
+
+def over_process_group(process_group, *, timeout_s=None, interface=None, run_id=None):
+    """The Group over a torch.distributed group, the same one each time. Collective over its members the first time."""
+    _known_store(process_group)
     if process_group not in _wrapped:
-        known = dist.distributed_c10d._world.pg_map.get(process_group)
-        if known is None:
-            raise ConfigError("process_group: torch.distributed does not know this group; was it destroyed?")
-        store, seconds = known[1], _timeout(timeout_s)
-        # Each wrapping of a group meets under a key of its own; all members wrap it equally often.
-        nth = _wrappings[process_group] = _wrappings.get(process_group, -1) + 1
-        options = native.JoinOptions("", process_group.rank(), process_group.size(), seconds, interface or "",
-                                     run_id or "")
-        options.set_publish(lambda own: _publish_through(store, f"thinwire/{nth}/address", own, seconds))
-        _wrapped[process_group] = Group(
-            native.Context(options, process_group, dist.PrefixStore(f"thinwire/{nth}", store)), "c10d")
+        options, store = _meet_through(process_group, timeout_s, interface, run_id)
+        _wrapped[process_group] = Group(native.Context(options, process_group, store), "c10d")
     return _wrapped[process_group]
+
+
+def beside_process_group(process_group, *, timeout_s=None):
+    """A Group of the same ranks with connections of its own, so that calls on `process_group` stay the caller's. The
+    same one each time. Collective over its members the first time."""
+    _known_store(process_group)
+    if process_group not in _beside:
+        transport = "tcp" if process_group.size() > 1 else "none"
+        _beside[process_group] = Group(native.Context(transport, _meet_through(process_group, timeout_s)[0]), transport)
+    return _beside[process_group]
 
 
 def _join_arguments(address, rank, ranks, timeout_s, interface, run_id):
@@ -176,10 +197,11 @@ def barrier(name="barrier"):
 
 
 def shutdown():
-    """Leaves the current group in order, and those over process groups; without any it does nothing."""
+    """Leaves the current group in order, and those over or beside process groups; without any it does nothing."""
     global _current
-    groups = {id(group): group for group in [*_wrapped.values(), _current] if group is not None}
+    groups = {id(group): group for group in [*_wrapped.values(), *_beside.values(), _current] if group is not None}
     _wrapped.clear()
+    _beside.clear()
     _current = None
     for group in groups.values():
         group.shutdown()
