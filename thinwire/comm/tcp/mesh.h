@@ -136,20 +136,26 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
  private:
   Mesh(std::shared_ptr<Membership> membership, const Options& options);
 
-  // mesh.cpp; with the lock held
   void make_room();
   void refuse_if_over(const Signature& signature);
-  Handle publish(Call& call, std::unique_lock<std::mutex>& lock);
-  Call* find(std::uint64_t group, std::int64_t sequence);
-  void replay_early(Call& call);
-  void replay(Call& call, Rank peer, const Early& early);
-  void take_posted(Call& call, Rank peer, const Signature& theirs);
-  void emit_to(Call& call, Rank peer, bool eager = false);
+
+  // announce.cpp; with the lock held
+  Handle publish(Call& call);
   void introduce(Call& call);
-  void try_complete(Call& call);
-  void release(Call& call);
+  void emit_to(Call& call, Rank peer, bool eager = false);
+  Call* find(std::uint64_t group, std::int64_t sequence);
+  void take_announcement(Rank world, const Frame& frame);
+  void take_posted(Call& call, Rank peer, const Signature& theirs);
+  bool differs_from_past(const GroupState& state, Rank world, const Frame& frame);
   void disagree_on_group(Rank world, const Frame& frame);
   void disagree(const Call& call, Rank peer, const Signature& theirs);
+  void finish_early(std::unique_ptr<Early> early);
+  void replay_early(Call& call);
+  void replay(Call& call, Rank peer, const Early& early);
+  void try_complete(Call& call);
+  void release(Call& call);
+
+  // endings.cpp; the first three with the lock held, the others take it
   std::string missing_ranks(const Call& call) const;
   void close_peer(Rank world, const std::string& why);
   void suspect(Rank world, const std::string& why);  ///< it is needed and its connection is closed
@@ -178,9 +184,15 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void flush_due();                             ///< progress thread: whoever has something waiting
   void advance(Rank world, std::size_t bytes);  ///< lock held
   void arm_write(Rank world, bool armed);
+
+  // incoming.cpp; progress thread
   void read(Rank world);
+  bool consume(Rank world, std::size_t bytes);
   bool take_header(Rank world);
-  void place_data(Rank world);
+  void place_data(Rank world);  ///< lock held
+  bool finish_frame(Rank world);
+  void finish_data(Rank world, Call& call);
+
   // early.cpp; with the lock held
   bool has_room(Rank world, Bytes bytes);
   void sent_eagerly(Rank world, Frame& frame);
@@ -188,12 +200,6 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   std::unique_ptr<Early> fresh_early(Rank world, const Frame& frame);
   void drop_early(std::size_t at);
   void place_message(Rank world);
-  bool consume(Rank world, std::size_t bytes);
-  bool finish_frame(Rank world);
-  void finish_early(std::unique_ptr<Early> early);
-  bool differs_from_past(const GroupState& state, Rank world, const Frame& frame);
-  void take_announcement(Rank world, const Frame& frame);
-  void finish_data(Rank world, Call& call);
 
   Rank group_rank(const GroupInfo& info, Rank world) const;
   GroupState* group(std::uint64_t id);
