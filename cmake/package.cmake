@@ -52,6 +52,7 @@ endif()
 
 install(DIRECTORY thinwire/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/thinwire
         FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
+install(DIRECTORY experiments DESTINATION ${CMAKE_INSTALL_DATADIR}/thinwire FILES_MATCHING PATTERN "*.toml")
 if(TARGET thinwire_cli)
   set_target_properties(thinwire_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS thinwire_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -61,5 +61,6 @@ void add_report(CLI::App& app, Chosen& chosen);
 void add_bench(CLI::App& app, Chosen& chosen);
 void add_train(CLI::App& app, Chosen& chosen);
 void add_eval(CLI::App& app, Chosen& chosen);
+void add_reproduce(CLI::App& app, Chosen& chosen);
 
 }  // namespace thinwire::cli

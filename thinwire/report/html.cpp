@@ -12,42 +12,11 @@
 #include "thinwire/core/text.h"
 #include "thinwire/core/version.h"
 #include "thinwire/report/figures.h"
-#include "thinwire/report/page_assets.h"
 #include "thinwire/report/page_data.h"
+#include "thinwire/report/page_frame.h"
 
 namespace thinwire {
 namespace {
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-// JSON inside a script element: no '<', so that no text in it can end the element.
-std::string script_json(const Json& json) {
-  std::string out;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
-    out += c == '<' ? std::string("\\u003c") : std::string(1, c);
-  return out;
-}
 
 std::string run_names(std::span<const RunData> runs) {
   std::vector<std::string> names;
@@ -367,24 +336,8 @@ std::string body(std::span<const RunData> runs) {
 
 std::string html_report(std::span<const RunData> runs) {
   if (runs.empty()) throw ConfigError("report: at least one run is needed, got 0");
-  std::string out =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      // Nothing may be fetched, whatever a run's texts contain.
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; "
-      "script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" "
-      "href=\"data:,\">\n<title>";
-  out += escaped(run_names(runs)) + " – thinwire report</title>\n<style>\n";
-  out.append(kPageCss).append("</style>\n</head>\n<body>\n").append(body(runs));
-  out += "<script type=\"application/json\" id=\"data\">" + script_json(page_data(runs)) +
-         "</script>\n<script>\n";
-  out.append(kChartJs)
-      .append("\n</script>\n<script>\n")
-      .append(kPageJs)
-      .append("</script>\n</body>\n</html>\n");
-  return out;
+  const Json data = page_data(runs);
+  return html_page(escaped(run_names(runs)) + " – thinwire report", body(runs), &data);
 }
 
 std::string write_report(const std::string& run_folder) {

@@ -50,6 +50,7 @@ class Job {
            std::floor(epochs_done(step) / every) > std::floor(epochs_done(step - 1) / every);
   }
   RunInfo info(const std::string& status) const;
+  std::string data_text() const;
 
   TrainJob job_;
   TrainConfig config_;
@@ -95,6 +96,11 @@ void Job::load() {
   schedule_ = make_schedule(parse_spec(config_.schedule), {steps_, steps_per_epoch_});
 }
 
+std::string Job::data_text() const {
+  return fmt::format("{}: {} training and {} test samples ({})", data_.name, data_.train.count,
+                     data_.test.count, data_.source);
+}
+
 RunInfo Job::info(const std::string& status) const {
   RunInfo info;
   info.status = status;
@@ -118,9 +124,8 @@ void Job::greet() {
   const int ranks = trainer_->team().size();
   const auto say = [&](const std::string& text) { record_->say(text); };
   for (const auto& text : notices_) say("note: " + text);
-  say(fmt::format("model {}: {} parameters; data {}: {} training and {} test samples ({})",
-                  config_.model, parameter_count(*trainer_->model()), data_.name, data_.train.count,
-                  data_.test.count, data_.source));
+  say(fmt::format("model {}: {} parameters; data {}", config_.model,
+                  parameter_count(*trainer_->model()), data_text()));
   std::string shares;
   for (Rank r = 0; r < ranks; ++r)
     shares += fmt::format("{}{}", r ? "+" : "", share_of(config_.batch_size, r, ranks).count);
@@ -167,7 +172,7 @@ void Job::loop() {
         trainer_->step(tensors_of(data_, batch, trainer_->team().size()), learning_rate,
                        job_.stop_signal ? job_.stop_signal() : 0);
     if (!std::isfinite(report.loss))
-      throw Error(
+      throw DivergedError(
           fmt::format("the loss is no number at step {}: training has diverged; try a lower "
                       "learning_rate, or clip_norm",
                       step));
@@ -256,6 +261,7 @@ TrainOutcome Job::run() {
   if (leads() && config_.report) outcome.report = write_report(record_->folder()->path());
   outcome.folder = record_->folder() ? record_->folder()->path() : std::string();
   outcome.checkpoint = checkpoint_;
+  outcome.data = data_text();
   outcome.stop_signal = signal_;
   return outcome;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "thinwire/comm/comm.h"
+#include "thinwire/core/error.h"
 #include "thinwire/report/run_folder.h"
 #include "thinwire/train/config.h"
 
@@ -24,7 +25,14 @@ struct TrainJob {
 struct TrainOutcome {
   RunSummary summary;
   std::string folder, report, checkpoint;
+  std::string data;     ///< which data that was: name, files or generated, sizes
   int stop_signal = 0;  ///< not 0: interrupted by it, and saved
+};
+
+/// The loss is no number any more.
+class DivergedError : public Error {
+ public:
+  using Error::Error;
 };
 
 /// ConfigError for the names that validate() cannot look up: model, optimizer, form; and for a plan

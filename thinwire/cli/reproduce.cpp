@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// thinwire reproduce: carries out an experiment and says whether its claim came out.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+
+#include "thinwire/cli/ranks.h"
+#include "thinwire/cli/tool.h"
+#include "thinwire/cli/verbs.h"
+#include "thinwire/report/experiment_text.h"
+#include "thinwire/report/progress.h"
+#include "thinwire/report/run_folder.h"
+#include "thinwire/train/reproduce.h"
+#include "thinwire/train/stop.h"
+
+namespace thinwire::cli {
+namespace {
+
+struct ReproduceOptions {
+  std::string name, out, runs = "runs";
+  std::vector<std::string> arms;
+  std::optional<std::int64_t> seeds;
+  bool list = false, quick = false, json = false, markdown = false, quiet = false;
+};
+
+void print_list(bool json) {
+  Json list = Json::array();
+  std::size_t width = 0;
+  for (const auto& name : experiment_names()) width = std::max(width, name.size());
+  for (const auto& name : experiment_names()) {
+    const Experiment experiment = find_experiment(name);
+    Json arms = Json::array();
+    for (const Arm& arm : experiment.arms) arms.push_back(arm.name);
+    list.push_back(
+        {{"name", name}, {"title", experiment.title}, {"claim", experiment.claim}, {"arms", arms}});
+    if (!json) fmt::print("{:<{}}  {}\n", name, width, experiment.title);
+  }
+  if (json) fmt::print("{}\n", list.dump());
+}
+
+/// Names that only this build knows, before the first run.
+void check_arms(const Experiment& experiment, bool quick) {
+  for (const Arm& arm : experiment.arms) {
+    try {
+      check_names(config_of(experiment, arm, 1, quick));
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      if (text.starts_with(experiment.source)) throw;
+      throw ConfigError(
+          fmt::format("{}, line {}: arm {}: {}", experiment.source, arm.line, arm.name, text));
+    }
+  }
+}
+
+/// Shows where the whole experiment stands, as steps of all its runs.
+class Shown {
+ public:
+  Shown(std::FILE* out) : progress_({.out = out, .sample = "samples"}) {}
+  void begin(const TrainConfig& config, int done, int all) {
+    steps_ = config.steps;
+    done_ = done;
+    all_ = all;
+    step_ = 0;
+    progress_.line(
+        fmt::format("run {} of {}: {}, form {}", done + 1, all, config.name, config.form));
+  }
+  /// Called by one rank, once a step.
+  void step() {
+    ++step_;
+    progress_.update({.step = done_ * steps_ + std::min(step_, steps_), .steps = all_ * steps_});
+  }
+  void line(const std::string& text) { progress_.line(text); }
+  void finish() { progress_.finish(); }
+
+ private:
+  Progress progress_;
+  std::int64_t steps_ = 1, step_ = 0;
+  int done_ = 0, all_ = 1;
+};
+
+TrainOutcome train_arm(TrainConfig config, Shown& shown) {
+  TrainOutcome outcome;
+  on_ranks(config, {}, [&](Comm* comm) {
+    const bool leads = !comm || comm->rank() == 0;
+    TrainOutcome mine = run_training({.config = config,
+                                      .resume = "",
+                                      .command = own_command(),
+                                      .out = nullptr,
+                                      .stop_signal =
+                                          [&shown, leads] {
+                                            if (leads) shown.step();
+                                            return StopSignals::received();
+                                          }},
+                                     comm);
+    if (leads) outcome = std::move(mine);
+    return kOk;
+  });
+  return outcome;
+}
+
+std::string folder_for(const ReproduceOptions& options, const Experiment& experiment) {
+  if (!options.out.empty()) return options.out;
+  return RunFolder::create(options.runs,
+                           "reproduce-" + experiment.name + (options.quick ? "-quick" : ""))
+      .path();
+}
+
+int run_reproduce(const ReproduceOptions& options) {
+  if (options.list) {
+    print_list(options.json);
+    return kOk;
+  }
+  if (options.name.empty())
+    throw ConfigError("reproduce: the name of an experiment is needed; --list shows them");
+  if (options.seeds && (*options.seeds < 1 || *options.seeds > 1000))
+    throw ConfigError(fmt::format("--seeds: must be in [1, 1000], got {}", *options.seeds));
+  const Experiment experiment = find_experiment(options.name);
+  check_arms(experiment, options.quick);
+  for (const auto& name : options.arms) experiment.arm(name);
+  const std::string out = folder_for(options, experiment);
+  const bool prints = options.json || options.markdown;
+  std::FILE* people = options.quiet ? nullptr : prints ? stderr : stdout;
+  const StopSignals signals;
+  Shown shown(people);
+  Reproduced result = reproduce(
+      experiment,
+      {.quick = options.quick,
+       .seeds = options.seeds.value_or(0),
+       .arms = options.arms,
+       .out = out,
+       .train = [&](const TrainConfig& config) { return train_arm(config, shown); },
+       .begin = [&](const TrainConfig& c, int done, int all) { shown.begin(c, done, all); },
+       .say = [&](const std::string& text) { shown.line(text); }});
+  shown.finish();
+  write_outcome(experiment, result.measured, out);
+  if (options.json) {
+    Json json = json_outcome(experiment, result.measured);
+    json["out"] = out;
+    json["signal"] = result.stop_signal;
+    fmt::print("{}\n", dump(json, "reproduce"));
+  } else if (options.markdown) {
+    fmt::print("{}", markdown_outcome(experiment, result.measured));
+  } else if (people) {
+    fmt::print(people, "\n{}", text_outcome(experiment, result.measured));
+  }
+  if (people)
+    fmt::print(people, "{}report: {}/report.html\n",
+               result.stop_signal ? "stopped; the same command with --out goes on there\n" : "",
+               out);
+  return result.stop_signal ? 128 + result.stop_signal : kOk;
+}
+
+}  // namespace
+
+void add_reproduce(CLI::App& app, Chosen& chosen) {
+  auto options = std::make_shared<ReproduceOptions>();
+  CLI::App* verb = add_verb(app, chosen, "reproduce",
+                            "Test what a paper claims at desk size: arms, seeds, verdict",
+                            "thinwire reproduce error-feedback-dgc --quick",
+                            [options] { return run_reproduce(*options); });
+  verb->add_option("experiment", options->name, "A name of --list, or a TOML file of your own");
+  verb->add_flag("--list", options->list, "Show the experiments and end");
+  verb->add_flag("--quick", options->quick, "Fewer steps, samples or seeds: about a minute");
+  verb->add_option("--seeds", options->seeds,
+                   "Runs of every arm (default: as the experiment says)");
+  verb->add_option("--arm", options->arms, "Only this arm; may be repeated");
+  verb->add_option("--out", options->out,
+                   "Folder for the results; one that holds some already is gone on with (default: "
+                   "a new one under runs/)");
+  verb->add_flag("--json", options->json, "One JSON object on standard output");
+  verb->add_flag("--markdown", options->markdown, "A section for docs/experiments.md instead");
+  verb->add_flag("--quiet", options->quiet, "No progress");
+}
+
+}  // namespace thinwire::cli
