@@ -2,16 +2,18 @@
 // thinwire reproduce: carries out an experiment and says whether its claim came out.
 #include <fmt/format.h>
 
-#include <atomic>
 #include <filesystem>
 #include <memory>
+#include <tuple>
 
 #include "thinwire/cli/ranks.h"
 #include "thinwire/cli/tool.h"
 #include "thinwire/cli/verbs.h"
+#include "thinwire/core/spec.h"
 #include "thinwire/report/experiment_text.h"
 #include "thinwire/report/progress.h"
 #include "thinwire/report/run_folder.h"
+#include "thinwire/train/data.h"
 #include "thinwire/train/reproduce.h"
 #include "thinwire/train/stop.h"
 
@@ -25,19 +27,24 @@ struct ReproduceOptions {
   bool list = false, quick = false, json = false, markdown = false, quiet = false;
 };
 
-void print_list(bool json) {
+void print_list(const ReproduceOptions& options) {
+  const auto names = experiment_names();
   Json list = Json::array();
   std::size_t width = 0;
-  for (const auto& name : experiment_names()) width = std::max(width, name.size());
-  for (const auto& name : experiment_names()) {
+  for (const auto& name : names) width = std::max(width, name.size());
+  if (options.markdown) fmt::print("| experiment | claim |\n|---|---|\n");
+  for (const auto& name : names) {
     const Experiment experiment = find_experiment(name);
     Json arms = Json::array();
     for (const Arm& arm : experiment.arms) arms.push_back(arm.name);
     list.push_back(
         {{"name", name}, {"title", experiment.title}, {"claim", experiment.claim}, {"arms", arms}});
-    if (!json) fmt::print("{:<{}}  {}\n", name, width, experiment.title);
+    if (options.markdown)
+      fmt::print("| `{}` | {} |\n", name, experiment.claim);
+    else if (!options.json)
+      fmt::print("{:<{}}  {}\n", name, width, experiment.title);
   }
-  if (json) fmt::print("{}\n", list.dump());
+  if (options.json) fmt::print("{}\n", dump(list, "reproduce"));
 }
 
 /// Names that only this build knows, before the first run.
@@ -57,7 +64,7 @@ void check_arms(const Experiment& experiment, bool quick) {
 /// Shows where the whole experiment stands, as steps of all its runs.
 class Shown {
  public:
-  Shown(std::FILE* out) : progress_({.out = out, .sample = "samples"}) {}
+  explicit Shown(std::FILE* out) : progress_({.out = out, .sample = "samples"}) {}
   void begin(const TrainConfig& config, int done, int all) {
     steps_ = config.steps;
     done_ = done;
@@ -80,7 +87,30 @@ class Shown {
   int done_ = 0, all_ = 1;
 };
 
-TrainOutcome train_arm(TrainConfig config, Shown& shown) {
+/// The data of the run before, kept: reading it again for every rank of every run would take longer
+/// than short runs do.
+class Data {
+ public:
+  std::shared_ptr<const Dataset> of(const TrainConfig& config, Shown& shown) {
+    const auto key = std::tuple(config.data, config.samples, config.test_samples);
+    if (!data_ || key != key_) {
+      std::vector<std::string> notices;
+      Dataset loaded = load_dataset(parse_spec(config.data), notices);
+      shorten(loaded, config.samples, config.test_samples);
+      for (const std::string& text : notices) shown.line("note: " + text);
+      data_ = std::make_shared<const Dataset>(std::move(loaded));
+      key_ = key;
+    }
+    return data_;
+  }
+
+ private:
+  std::tuple<std::string, std::int64_t, std::int64_t> key_;
+  std::shared_ptr<const Dataset> data_;
+};
+
+TrainOutcome train_arm(TrainConfig config, const std::shared_ptr<const Dataset>& data,
+                       Shown& shown) {
   TrainOutcome outcome;
   on_ranks(config, {}, [&](Comm* comm) {
     const bool leads = !comm || comm->rank() == 0;
@@ -92,7 +122,8 @@ TrainOutcome train_arm(TrainConfig config, Shown& shown) {
                                           [&shown, leads] {
                                             if (leads) shown.step();
                                             return StopSignals::received();
-                                          }},
+                                          },
+                                      .data = data},
                                      comm);
     if (leads) outcome = std::move(mine);
     return kOk;
@@ -109,7 +140,7 @@ std::string folder_for(const ReproduceOptions& options, const Experiment& experi
 
 int run_reproduce(const ReproduceOptions& options) {
   if (options.list) {
-    print_list(options.json);
+    print_list(options);
     return kOk;
   }
   if (options.name.empty())
@@ -124,13 +155,17 @@ int run_reproduce(const ReproduceOptions& options) {
   std::FILE* people = options.quiet ? nullptr : prints ? stderr : stdout;
   const StopSignals signals;
   Shown shown(people);
+  Data data;
   Reproduced result = reproduce(
       experiment,
       {.quick = options.quick,
        .seeds = options.seeds.value_or(0),
        .arms = options.arms,
        .out = out,
-       .train = [&](const TrainConfig& config) { return train_arm(config, shown); },
+       .train =
+           [&](const TrainConfig& config) {
+             return train_arm(config, data.of(config, shown), shown);
+           },
        .begin = [&](const TrainConfig& c, int done, int all) { shown.begin(c, done, all); },
        .say = [&](const std::string& text) { shown.line(text); }});
   shown.finish();
@@ -170,7 +205,8 @@ void add_reproduce(CLI::App& app, Chosen& chosen) {
                    "Folder for the results; one that holds some already is gone on with (default: "
                    "a new one under runs/)");
   verb->add_flag("--json", options->json, "One JSON object on standard output");
-  verb->add_flag("--markdown", options->markdown, "A section for docs/experiments.md instead");
+  verb->add_flag("--markdown", options->markdown,
+                 "A section for docs/experiments.md instead; with --list a table");
   verb->add_flag("--quiet", options->quiet, "No progress");
 }
 

@@ -51,8 +51,9 @@ std::string ticks(const Axis& axis, double bottom) {
     const bool zero = std::abs(at) < every / 1000;
     out += fmt::format(
         "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"20\" y2=\"{1:.1f}\" style=\"stroke:var(--{2})\"/>"
-        "<text x=\"{0:.1f}\" y=\"12\" text-anchor=\"middle\">{3:+g}</text>\n",
-        x, bottom, zero ? "ink" : "grid", zero ? 0.0 : std::round(at * 1e6) / 1e6);
+        "<text x=\"{0:.1f}\" y=\"12\" text-anchor=\"middle\">{3}</text>\n",
+        x, bottom, zero ? "ink" : "grid",
+        zero ? std::string("0") : fmt::format("{:+g}", std::round(at * 1e6) / 1e6));
   }
   return out;
 }

@@ -70,7 +70,7 @@ class Job {
 };
 
 void Job::load() {
-  data_ = load_dataset(parse_spec(config_.data), notices_);
+  data_ = job_.data ? *job_.data : load_dataset(parse_spec(config_.data), notices_);
   shorten(data_, config_.samples, config_.test_samples);
   const auto model = make_model(parse_spec(config_.model), form_of(data_),
                                 static_cast<std::uint64_t>(config_.seed));

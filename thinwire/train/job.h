@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,16 @@
 
 namespace thinwire {
 
+struct Dataset;
+
 struct TrainJob {
   TrainConfig config;
   std::string resume;                ///< a checkpoint, or a run folder; empty: from the start
   std::vector<std::string> command;  ///< for run.json
   std::FILE* out = nullptr;          ///< where rank 0 shows progress; null: silent
   std::function<int()> stop_signal;  ///< asked once a step; not 0 ends the run after it
+  /// What config.data names, where the caller has it already; null: it is read.
+  std::shared_ptr<const Dataset> data = nullptr;
 };
 
 struct TrainOutcome {
