@@ -357,6 +357,27 @@ def forms(form, path, steps=6):
             "resumed": resumed}
 
 
+def other_instructions(forms, steps=3):
+    """Rank 1 goes without the wide vector instructions; both train on the same samples. Parameters, and what memories
+    keep of each rank, form by form."""
+    rank = tw_rank()
+    if rank == 1:
+        os.environ["THINWIRE_SIMD"] = "scalar"    # read once, by the first kernel
+    out = {}
+    for form in forms:
+        model = tw.DataParallel(deep(), form=form)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(steps):
+            x = torch.randn(8, 64, generator=torch.Generator().manual_seed(step))
+            opt.zero_grad()
+            model(x).square().mean().backward()
+            opt.step()
+        state = model.form_state()
+        kept = [[state[key].tolist() for key in sorted(state) if key.startswith(f"rank{r}/")] for r in (0, 1)]
+        out[form] = {"parameters": values(model), "kept": kept}
+    return out
+
+
 def wrapped_by_torch(module, form=None, bucket_mb=25, kept=None):
     """PyTorch's own wrapper with our hook (unless form is None), and the state of it."""
     ddp = nn.parallel.DistributedDataParallel(module, bucket_cap_mb=bucket_mb)

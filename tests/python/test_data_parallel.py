@@ -39,6 +39,16 @@ def test_forms_go_on_from_a_file(form, tmp_path):
     assert not form.startswith("ef|") or any(key.startswith("rank1/gradient/ef/residual/") for key in a["keys"])
 
 
+def test_ranks_with_other_vector_instructions():
+    forms = ["cast{f16}", "cast{bf16}", "qsgd{bits=4}", "ef|sign", "ef|topk{ratio=0.05}", "ef|powersgd{rank=2}"]
+    a, b = ranks.run("other_instructions", forms=forms)
+    for form in forms:
+        assert a[form]["parameters"] == b[form]["parameters"], form
+        mine, theirs = a[form]["kept"]
+        assert mine == theirs, f"{form}: the same gradients leave the same behind"
+        assert bool(mine) == form.startswith("ef|")
+
+
 def test_starts_from_rank_0():
     a, b = ranks.run("train", model_seed_by_rank=True)
     assert a["parameters"] == b["parameters"]
