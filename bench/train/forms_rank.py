@@ -29,9 +29,16 @@ def ddp_powersgd(module):
     return net
 
 
+def ours(module, arm):
+    """A form; or a grouping that sends part of the buckets in each step, with the memory it needs."""
+    if arm.startswith("covap"):
+        return tw.DataParallel(module, grouping=arm, form="ef{schedule=ramp}|none")
+    return tw.DataParallel(module, form=arm)
+
+
 def way(arm):
     return {"compute": lambda module: module, "ddp": DistributedDataParallel, "ddp fp16": ddp_fp16,
-            "ddp powersgd": ddp_powersgd}.get(arm, lambda module: tw.DataParallel(module, form=arm))
+            "ddp powersgd": ddp_powersgd}.get(arm, lambda module: ours(module, arm))
 
 
 def spread(net):
