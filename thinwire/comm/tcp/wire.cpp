@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The progress thread, and what leaves on the connections: queues and gathered writes.
-#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include "thinwire/comm/tcp/mesh.h"
 #include "thinwire/core/error.h"
