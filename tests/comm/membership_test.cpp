@@ -23,6 +23,7 @@
 #include "tests/support/watchdog.h"
 #include "thinwire/comm/membership.h"
 #include "thinwire/core/error.h"
+#include "thinwire/core/version.h"
 
 namespace thinwire {
 namespace {
@@ -223,8 +224,8 @@ TEST(Membership, MadMessagesOfARankEndTheGroupInWords) {
       const auto say = [fd](const std::string& bytes) {
         ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       };
-      say(message(1, R"({"purpose": "join", "protocol": 1, "run_id": "mad", "version": "0.1.0", )"
-                     R"("size": 2, "rank": 1, "port": 1})"));
+      say(message(1, R"({"purpose": "join", "protocol": 1, "run_id": "mad", "version": ")" +
+                         std::string(kWireVersion) + R"(", "size": 2, "rank": 1, "port": 1})"));
       std::string got;
       for (bool ready = false; got.find(std::string("TWC\1\6", 5)) == std::string::npos;) {
         char buffer[4096];
@@ -312,9 +313,9 @@ TEST(KnownFailures, KF35_AMuteListener) {  // (ii), a rank whose own listener ac
       if (r != 1) join_group(options_at(at(port), r, 3, r == 0 ? kT : kT + more));
       if (r != 1) return;
       const std::string hello =
-          "{\"purpose\":\"join\",\"protocol\":1,\"run_id\":\"\",\"version\":"
-          "\"0.1.0\",\"size\":3,\"rank\":1,\"port\":" +
-          std::to_string(mute.port) + "}";
+          "{\"purpose\":\"join\",\"protocol\":1,\"run_id\":\"\",\"version\":\"" +
+          std::string(kWireVersion) +
+          "\",\"size\":3,\"rank\":1,\"port\":" + std::to_string(mute.port) + "}";
       const std::uint32_t head[4]{0x01435754, 1, static_cast<std::uint32_t>(hello.size()), 0};
       const int fd = connect_to(port);
       ::send(fd, head, sizeof head, MSG_NOSIGNAL);

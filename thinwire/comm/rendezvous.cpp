@@ -111,7 +111,7 @@ std::vector<std::string> Doorkeeper::strangers() const {
 Joining::Joining(asio::io_context& io, const JoinOptions& options)
     : io_(io),
       options_(options),
-      version_(options.version.empty() ? std::string(kVersion) : options.version) {
+      version_(options.version.empty() ? std::string(kWireVersion) : options.version) {
   group_.run_id = options.run_id;
   group_.links.resize(options.size);
   group_.addresses.resize(options.size);
