@@ -32,6 +32,15 @@ function(thinwire_codec name)
   target_sources(thinwire_payloads PRIVATE ${PROJECT_SOURCE_DIR}/thinwire/codec/${name}.cpp)
 endfunction()
 
+# thinwire_memory(name): a memory is compiled with torch; a build without knows its name.
+function(thinwire_memory name)
+  if(TW_TORCH)
+    thinwire_plugin(codec/memory ${name} thinwire)
+  else()
+    set_property(GLOBAL APPEND PROPERTY thinwire_plugins_codec_memory ${name})
+  endif()
+endfunction()
+
 # thinwire_write_builtin(kind): writes gen/builtin_<kind>.inc with one line TW_PLUGIN(name) a plug-in.
 function(thinwire_write_builtin kind)
   string(MAKE_C_IDENTIFIER ${kind} kind_id)

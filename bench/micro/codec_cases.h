@@ -20,5 +20,7 @@ struct Case {
 
 /// All cases, for a tensor of `elements` elements.
 std::vector<Case> make_cases(std::int64_t elements);
+/// Of whole forms, through the interfaces that an exchange uses; in builds with torch.
+std::vector<Case> make_chain_cases(std::int64_t elements);
 
 }  // namespace thinwire::bench

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of every codec's kernels as a multiple of memcpy's of the same tensor, on one core: each
+// The time of every codec's kernels, and of forms through the interfaces that exchanges use
+// ("form ..."), as a multiple of memcpy's of the same tensor, on one core: each
 // is timed in turn with a memcpy, and the medians of times and ratios are printed, with the passes
 // over memory each needs. Results are compared with the plain loops' first, on a smaller tensor.
 #include <fmt/format.h>
@@ -25,6 +26,14 @@ struct Options {
   std::string only;
   bool json = false, check = false;
 };
+
+std::vector<Case> all_cases(std::int64_t elements) {
+  auto cases = make_cases(elements);
+#ifdef TW_HAS_TORCH
+  for (Case& each : make_chain_cases(elements)) cases.push_back(std::move(each));
+#endif
+  return cases;
+}
 
 double seconds_of(const std::function<void()>& run) {
   const auto begin = std::chrono::steady_clock::now();
@@ -86,7 +95,7 @@ int run(const Options& options) {
   const auto chosen = [&](const Case& each) {
     return each.name.find(options.only) != std::string::npos;
   };
-  for (const Case& each : make_cases(std::min(kChecked, options.elements)))
+  for (const Case& each : all_cases(std::min(kChecked, options.elements)))
     if (chosen(each)) each.check();
   std::vector<char> from(static_cast<std::size_t>(4 * options.elements), 1), to(from.size());
   const auto copy = [&] {
@@ -97,7 +106,7 @@ int run(const Options& options) {
     fmt::print("{} elements, {}, one core, medians of {} rounds in turn with memcpy\n",
                options.elements, kernels::to_string(kernels::simd()), options.rounds);
   int missed = 0;
-  for (const Case& each : make_cases(options.elements)) {
+  for (const Case& each : all_cases(options.elements)) {
     if (!chosen(each)) continue;
     const Row row = measure(each, copy, options.rounds);
     print(each, row, options);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/cli/tool.h"
 #include "tests/support/watchdog.h"
@@ -132,6 +133,34 @@ TEST(KnownFailures, KF58_MisspeltNamesEndWithCodeTwoAndTheNearest) {
   refused("plan " + kMlp + kCluster + "--grouping exct",
           "unknown grouping 'exct'; did you mean 'exact'?");
   refused("plan " + kMlp + kCluster + "--grouping 'size_cap{byte=1}'", "did you mean 'bytes'?");
+  refused("plan " + kMlp + kCluster + "--form 'fe|topk'", "unknown memory 'fe'");
+}
+
+// The plan says for each tensor why it is, or is not, sent dense.
+TEST(KnownFailures, KF21_ThePlanStatesTheReason) {
+  const std::string profile = scratch("three.json");
+  std::ofstream(profile) << R"({"tensors": [
+    {"name": "small", "dtype": "f32", "shape": [6, 6], "forward_s": 0, "backward_s": 0.001},
+    {"name": "large", "dtype": "f32", "shape": [64, 64], "forward_s": 0, "backward_s": 0.001},
+    {"name": "flat", "dtype": "f32", "shape": [1000], "forward_s": 0, "backward_s": 0.001}]})";
+  const auto reasons = [&](const std::string& form) {
+    const Said said =
+        tool("plan " + kCluster + "--profile " + profile + " --json --form '" + form + "'");
+    EXPECT_EQ(said.code, 0) << said.text;
+    std::vector<std::string> out;
+    const Json json = parse_json(said.text, "plan");
+    for (const auto& row : json["tensors"]) out.push_back(row["reason"].get<std::string>());
+    return out;
+  };
+  const auto low_rank = reasons("ef|powersgd{rank=4}");
+  ASSERT_EQ(low_rank.size(), 3u);
+  EXPECT_EQ(low_rank[0], "dense in 144 bytes: powersgd{rank=4} would be no shorter");
+  EXPECT_EQ(low_rank[1], "powersgd{rank=4} makes 2048 bytes of 16384");
+  EXPECT_EQ(reasons("topk{ratio=0.97}").at(2),
+            "dense in 4000 bytes: topk{ratio=0.97} would be no shorter");
+  EXPECT_NE(tool("plan " + kCluster + "--profile " + profile + " --form 'powersgd{rank=4}'")
+                .text.find("'small': dense in 144 bytes"),
+            std::string::npos);
 }
 
 TEST(PlanCli, RefusesInWords) {

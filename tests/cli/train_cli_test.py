@@ -212,6 +212,15 @@ def test_two_ranks_as_threads_count_their_bytes(tmp_path):
     assert out["wire_bytes_per_step"] > 4 * 1762  # the parameters, once
 
 
+def test_covap_sends_a_part_a_step(tmp_path):
+    words = ("data=synthetic{train=128,test=40}", "model=mlp{sizes=784-256-10}", "steps=8", "batch_size=16", "pin=none",
+             f"runs={tmp_path}", "report=false", "--json", "--ranks", "2", "--comm", "local")
+    dense = last_object(run("train", *words))
+    part = last_object(run("train", *words, "grouping=covap{interval=4,bytes=100KiB,first=10KiB}",
+                           "form=ef{schedule=ramp}|none"))
+    assert part["wire_bytes_per_step"] == pytest.approx(dense["wire_bytes_per_step"] / 4, rel=0.02)
+
+
 def test_two_machines_join_without_a_launcher(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "tests/train/sync_ranks.h"
+#include "thinwire/core/rng.h"
+#include "thinwire/exchange/choice.h"
 #include "thinwire/exchange/exchanger.h"
 #include "thinwire/plan/plan_builder.h"
 
@@ -85,6 +87,113 @@ TEST(Algorithms, EqualTheSumInRankOrder) {
     });
 }
 
+// All forms over hosts of one, two and three ranks, the last of which may be smaller: the bits of
+// gather, and of `none`, whose sum is in another order, nearly. Events have the bytes sent.
+TEST(Algorithms, TreeAndHierarchicalEqualGather) {
+  const Watchdog watchdog;
+  std::vector<std::string> forms{"ef|none"};
+  for (const std::string& name : codecs().names())
+    forms.push_back(name == "cast" ? "cast{bf16}" : name);
+  for (const int n : {1, 2, 3, 5})
+    sync_ranks(n, [&](RankWorld& world) {
+      constexpr std::int64_t kElements = 600;
+      const auto run = [&](const std::string& form, const std::string& algorithm, int size) {
+        Recorder recorder(world.rank);
+        Plan plan = plan_of(kElements, DType::f32, n, form, algorithm);
+        plan.groups[0].topology = parse_spec("hierarchical{size=" + std::to_string(size) + "}");
+        Exchanger exchanger(world.comm, plan, recorder);
+        at::Tensor out;
+        for (std::int64_t step = 0; step < 3; ++step) {
+          out = numbers(world.rank, kElements, at::kFloat) * (1.0 + static_cast<double>(step));
+          const Bytes before = exchanger.group(0).counters().payload_bytes;
+          exchanger.start(0, out, {.step = step, .seed = 4});
+          exchanger.wait(0);
+          const Bytes sent = exchanger.group(0).counters().payload_bytes - before;
+          if (algorithm == "tree" ||
+              (algorithm == "hierarchical" && form.find("none") == form.npos)) {
+            EXPECT_EQ(recorder.trace().back().bytes, sent) << form << " " << algorithm << " " << n;
+          }
+        }
+        must_agree(*world.comm.membership(), form + " by " + algorithm,
+                   std::to_string(hash_bytes(out.const_data_ptr(), 4 * kElements)));
+        return out;
+      };
+      for (const std::string& form : forms) {
+        const auto codec = codecs()
+                               .find(parse_chain(form).back().name)
+                               .make(parse_chain(form).back(),
+                                     std::vector<TensorDesc>{{"x", DType::f32, {kElements}}});
+        const CodecTraits traits = codec->traits();
+        if (traits.merges) continue;
+        const at::Tensor wanted = run(form, "gather", 1);
+        const double most = 1e-6 * wanted.abs().max().item<double>();
+        for (const int size : {1, 2, 3}) {
+          if (!traits.fixed_size) continue;
+          const at::Tensor got = run(form, "hierarchical", size);
+          const double off = (got - wanted).abs().max().item<double>();
+          EXPECT_LE(off, traits.identity ? most : 0) << form << " " << n << " " << size;
+        }
+        if (!traits.summable || traits.halves) continue;
+        const double off = (run(form, "tree", 1) - wanted).abs().max().item<double>();
+        EXPECT_LE(off, most) << form << " " << n;
+      }
+    });
+}
+
+// By the names of hosts: all ranks of the test share one.
+TEST(Algorithms, HierarchicalKnowsHostsByName) {
+  const Watchdog watchdog;
+  sync_ranks(3, [](RankWorld& world) {
+    Recorder recorder(world.rank);
+    Exchanger exchanger(world.comm, plan_of(100, DType::bf16, 3, "none", "hierarchical"), recorder);
+    at::Tensor data = at::full({100}, world.rank + 1, at::kBFloat16);
+    exchanger.start(0, data, {});
+    exchanger.wait(0);
+    EXPECT_TRUE(all_equal(data, 2));
+    EXPECT_EQ(recorder.trace().back().bytes, world.rank == 0 ? 2 * 400 : 200);
+  });
+}
+
+TEST(Algorithms, AreChosenByWhatAFormNeeds) {
+  const auto best = [](const AlgorithmChoice& choice) { return ranked_algorithms(choice)[0]; };
+  const CommCaps adds{.rank_order = true};
+  EXPECT_EQ(best({.traits = {.identity = true}}), "direct");
+  EXPECT_EQ(best({.traits = {.summable = true, .merges = true}}), "direct");
+  EXPECT_EQ(best({.traits = {.summable = true}, .caps = adds, .ranks = 8}), "direct");
+  EXPECT_EQ(best({.traits = {.summable = true}, .ranks = 8}), "gather") << "in another order";
+  EXPECT_EQ(best({.caps = adds, .payload = 1 << 24, .ranks = 8}), "gather") << "sums are encoded";
+  const CodecTraits vote{.closed = true};
+  EXPECT_EQ(best({.traits = vote, .payload = 1 << 20, .ranks = 8}), "shard");
+  EXPECT_EQ(best({.traits = vote, .payload = 1 << 20, .ranks = 2}), "gather");
+  EXPECT_EQ(best({.traits = vote, .payload = 100, .ranks = 8}), "gather");
+  EXPECT_EQ(best({.traits = vote,
+                  .payload = 10000,
+                  .ranks = 8,
+                  .link = {.latency_s = 1e-5, .bytes_per_s = 1e6}}),
+            "shard");
+  const CodecTraits open{.fixed_size = false, .closed = true};
+  EXPECT_EQ(best({.traits = open, .payload = 1 << 20, .ranks = 8}), "gather");
+}
+
+// A majority of all votes is one vote: closed, so that owners may count.
+TEST(Algorithms, AVoteIsTheSameByShard) {
+  const Watchdog watchdog;
+  sync_ranks(3, [](RankWorld& world) {
+    at::Tensor out[2];
+    for (const bool owners : {false, true}) {
+      Recorder recorder(world.rank);
+      Exchanger exchanger(
+          world.comm, plan_of(1000, DType::f32, 3, "sign{scale=vote}", owners ? "shard" : "gather"),
+          recorder);
+      at::Tensor data = numbers(world.rank, 1000, at::kFloat);
+      exchanger.start(0, data, {});
+      exchanger.wait(0);
+      out[owners ? 1 : 0] = data;
+    }
+    EXPECT_TRUE(at::equal(out[0], out[1]));
+  });
+}
+
 TEST(Algorithms, AreRefusedInWords) {
   const Watchdog watchdog;
   sync_ranks(2, [](RankWorld& world) {
@@ -93,7 +202,12 @@ TEST(Algorithms, AreRefusedInWords) {
       Exchanger(world.comm, plan_of(5, DType::f32, 2, form, algorithm), recorder);
     };
     TW_EXPECT_THROW(make("none", "gatherr"), ConfigError, "'gather'");
-    TW_EXPECT_THROW(make("none", "tree"), UnsupportedError, "there are direct, gather and shard");
+    TW_EXPECT_THROW(make("topk", "tree"), UnsupportedError, "do not add");
+    TW_EXPECT_THROW(make("cast{f16}", "tree"), UnsupportedError, "rounded at every level");
+    TW_EXPECT_THROW(make("powersgd", "hierarchical"), UnsupportedError, "a sum in the transport");
+    Plan plan = plan_of(5, DType::f32, 2, "none", "hierarchical");
+    plan.groups[0].topology = parse_spec("hierarchical{size=0}");
+    TW_EXPECT_THROW(Exchanger(world.comm, plan, recorder), ConfigError, "size must be at least 1");
     TW_EXPECT_THROW(make("two_parts", "direct"), UnsupportedError, "do not add");
     auto w = parameter(at::ones({3}));
     TW_EXPECT_THROW(GradientSync({{"w", w}}, {}, world.comm, {.algorithm = "dirct"}), ConfigError,

@@ -15,7 +15,9 @@ struct Model {
   Cluster cluster;
   GroupInput input() const { return {.profile = profile, .cluster = cluster}; }
   Grouping group(const std::string& spec) const { return make_grouping(parse_spec(spec), input()); }
-  Seconds step_s(const std::string& spec) const { return predict_step_s(group(spec), input()); }
+  Seconds step_s(const std::string& spec) const {
+    return predict_step_s(make_grouped(parse_spec(spec), input()), input());
+  }
 };
 
 /// Byte tensors of p bytes; the whole forward pass stands in the first layer; two ranks.

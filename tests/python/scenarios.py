@@ -36,12 +36,12 @@ def values(module):
 
 
 def train(steps=4, model_seed_by_rank=False, set_to_none=True, compile="", optimizer="sgd", accumulate=1,
-          algorithm=""):
+          algorithm="", grouping=None, form="none"):
     rank, ranks = tw.rank(), tw.ranks()
     module = small_model(rank if model_seed_by_rank else 0)
     if compile == "inside":
         module = torch.compile(module, backend="aot_eager")
-    model = tw.DataParallel(module, accumulate=accumulate, algorithm=algorithm)
+    model = tw.DataParallel(module, accumulate=accumulate, algorithm=algorithm, grouping=grouping, form=form)
     run = torch.compile(model, backend="aot_eager") if compile == "outside" else model
     make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
     opt = make(model.parameters(), lr=0.1)

@@ -29,6 +29,11 @@ def test_algorithms_agree():
     assert results[0] == results[1] == results[2]
 
 
+def test_covap():
+    a, b = ranks.run("train", grouping="covap{interval=2,bytes=100,first=100}", form="ef{schedule=ramp}|none")
+    assert a["parameters"] == b["parameters"] != scenarios.joined()
+
+
 @pytest.mark.parametrize("form", ["ef|topk{ratio=0.1}", "ef|powersgd{rank=2}", "ef|sign", "cast{f16}", "qsgd{bits=4}"])
 def test_forms_go_on_from_a_file(form, tmp_path):
     a, b = ranks.run("forms", form=form, path=str(tmp_path / "state.pt"))

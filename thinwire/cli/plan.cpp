@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "thinwire/cli/verbs.h"
+#include "thinwire/core/text.h"
 #include "thinwire/plan/payload.h"
 #include "thinwire/plan/plan.h"
 #include "thinwire/plan/planners.h"
@@ -27,12 +29,12 @@ struct Row {
 };
 
 Row predict(const Spec& spec, const GroupInput& input) {
-  const Grouping grouping = make_grouping(spec, input);
-  Row row{.grouping = to_string(spec), .messages = grouping.size()};
-  for (const auto& bucket : grouping)
+  const Grouped grouped = make_grouped(spec, input);
+  Row row{.grouping = to_string(spec), .messages = grouped.grouping.size()};
+  for (const auto& bucket : grouped.grouping)
     row.largest_bytes =
         std::max(row.largest_bytes, static_cast<Bytes>(payload_bytes(bucket, input)));
-  row.step_s = predict_step_s(grouping, input);
+  row.step_s = predict_step_s(grouped, input);
   return row;
 }
 
@@ -68,14 +70,53 @@ Json rows_json(const std::vector<Row>& rows, Seconds compute_s) {
   return out;
 }
 
+void check_memories(const std::vector<Spec>& form) {
+  const auto& names = memory_names();
+  for (std::size_t i = 0; i + 1 < form.size(); ++i)
+    if (std::find(names.begin(), names.end(), form[i].name) == names.end())
+      throw ConfigError(unknown_name("memory", form[i].name, names));
+}
+
 /// Memories stay at home: what travels is what the codec makes.
 std::vector<Spec> read_form(const std::string& text) {
   auto form = parse_chain(text);
+  check_memories(form);
   payloads().find(form.back().name);
   if (!payload_bytes(form, {}))
     throw UnsupportedError(fmt::format(
         "plan: how many bytes '{}' makes of a tensor is not known before a run", form.back().name));
   return form;
+}
+
+/// What the form makes of a tensor by itself, and why: a codec sends it dense where that is no
+/// longer.
+struct TensorRow {
+  const TensorDesc* tensor;
+  Bytes bytes, dense;
+  std::string reason(const Spec& codec) const {
+    if (bytes < dense)
+      return fmt::format("{} makes {} bytes of {}", to_string(codec), bytes, dense);
+    return fmt::format("dense in {} bytes: {} would be no shorter", dense, to_string(codec));
+  }
+};
+
+std::vector<TensorRow> tensor_rows(const std::vector<TensorDesc>& tensors,
+                                   const std::vector<Spec>& form) {
+  std::vector<TensorRow> rows;
+  for (const TensorDesc& tensor : tensors)
+    rows.push_back(
+        {&tensor, payload_bytes(form, std::span(&tensor, 1)).value_or(0), dense_bytes(tensor)});
+  return rows;
+}
+
+void print_dense(const std::vector<TensorRow>& rows, const Spec& codec) {
+  constexpr int kMost = 8;
+  int more = 0;
+  for (const TensorRow& row : rows) {
+    if (row.bytes < row.dense || row.dense == 0) continue;
+    if (++more <= kMost) fmt::print("  '{}': {}\n", row.tensor->name, row.reason(codec));
+  }
+  if (more > kMost) fmt::print("  and {} tensors more\n", more - kMost);
 }
 
 int make_plan(const PlanOptions& options) {
@@ -89,7 +130,8 @@ int make_plan(const PlanOptions& options) {
   const Cluster cluster =
       load(options.cluster, [](auto text, auto path) { return cluster_from_json(text, path); });
   GroupInput input{.profile = profile, .cluster = cluster};
-  if (form.size() > 1 || form[0].name != "none")
+  const bool dense = form.back().name == "none";
+  if (form.size() > 1 || !dense)
     input.payload = [&](const Bucket& bucket) {
       return *payload_bytes(form, tensors_of(bucket, profile.params));
     };
@@ -97,10 +139,17 @@ int make_plan(const PlanOptions& options) {
   const auto rows = predict_all(chosen, input);
   const auto ready = slowest_ready_times(input);
   const Seconds compute_s = *std::max_element(ready.begin(), ready.end());
-  const Plan plan = data_parallel_plan(profile.params, make_grouping(chosen, input), ranks, form);
+  const Grouped grouped = make_grouped(chosen, input);
+  const Plan plan =
+      data_parallel_plan(profile.params, grouped.grouping, ranks, form, grouped.every);
   validate(plan, cluster);
-  Bytes total = 0;
-  for (const auto& exchange : plan.exchanges) total += exchange.payload;
+  if (grouped.frozen && !options.out.empty())
+    throw ConfigError(
+        "plan: a plan file cannot say skipped=frozen; give the grouping to the run instead");
+  double sent = 0;  // in a step, in the mean
+  for (const auto& exchange : plan.exchanges)
+    sent += static_cast<double>(exchange.payload) / exchange.start.every;
+  const auto total = static_cast<Bytes>(std::llround(sent));
   if (!options.out.empty()) write_text(options.out, to_json(plan));
   if (options.json) {
     Json out{{"profile", options.profile},
@@ -113,12 +162,19 @@ int make_plan(const PlanOptions& options) {
              {"groupings", rows_json(rows, compute_s)},
              {"digest", fmt::format("{:016x}", digest(plan))}};
     if (!options.out.empty()) out["out"] = options.out;
+    for (const TensorRow& row : tensor_rows(profile.params, form))
+      if (!dense)
+        out["tensors"].push_back({{"name", row.tensor->name},
+                                  {"payload_bytes", row.bytes},
+                                  {"dense_bytes", row.dense},
+                                  {"reason", row.reason(form.back())}});
     fmt::print("{}\n", dump(out, "plan"));
     return kOk;
   }
   fmt::print("{} tensors, {} a rank and step, {} ranks, compute {}\n", profile.params.size(),
              format_bytes(total), ranks, format_seconds(compute_s));
   print_rows(rows, to_string(chosen), compute_s);
+  if (!dense) print_dense(tensor_rows(profile.params, form), form.back());
   if (options.out.empty())
     fmt::print("'--out plan.json' writes the plan of the grouping marked *\n");
   else
@@ -136,6 +192,7 @@ int check_plan(const PlanOptions& options) {
     ranks = world_size(
         load(options.cluster, [](auto text, auto path) { return cluster_from_json(text, path); }));
   validate(plan, ranks);
+  for (const Exchange& exchange : plan.exchanges) check_memories(exchange.form);
   if (options.json)
     fmt::print("{}\n", dump({{"check", options.check},
                              {"valid", true},

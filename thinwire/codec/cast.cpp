@@ -33,11 +33,24 @@ void register_cast(PayloadRegistry& registry) {
 namespace thinwire {
 namespace {
 
+constexpr std::size_t kCastPiece = 2048;  // floats that stay in the cache
+
+/// to += by * from. Whole pieces have a length that the compiler knows, so that it uses vectors.
+void add_cast_piece(float* __restrict to, const float* __restrict from, float by,
+                    std::size_t count) {
+  if (count == kCastPiece)
+    for (std::size_t i = 0; i < kCastPiece; ++i) to[i] += by * from[i];
+  else
+    for (std::size_t i = 0; i < count; ++i) to[i] += by * from[i];
+}
+
 class Cast : public Codec {
  public:
   Cast(at::ScalarType type, at::ScalarType value, std::int64_t count)
       : type_(type), value_(value), count_(count) {}
-  CodecTraits traits() const override { return {.summable = true, .fixed_size = true}; }
+  CodecTraits traits() const override {
+    return {.summable = true, .fixed_size = true, .halves = true, .joins = true};
+  }
   Bytes max_bytes() const override { return 2 * count_; }
 
   Payload encode(const Tensor& x, const Slot&) override {
@@ -46,6 +59,25 @@ class Cast : public Codec {
       kernels::encode_half(format(), floats_of(x), words_of(halves_));
     else
       halves_.copy_(x);
+    return {.parts = {halves_}};
+  }
+
+  /// One pass, by pieces that stay in the cache.
+  Payload encode_rest(Tensor& sum, const Tensor& x, const Slot& slot) override {
+    if (sum.scalar_type() != at::kFloat || !x.defined()) return Codec::encode_rest(sum, x, slot);
+    if (!halves_.defined()) halves_ = at::empty({count_}, sum.options().dtype(type_));
+    std::array<float, kCastPiece> decoded;
+    const auto values = floats_in(sum);
+    const auto added = floats_of(x);
+    const auto words = words_of(halves_);
+    for (std::size_t begin = 0; begin < values.size(); begin += decoded.size()) {
+      const auto piece = values.subspan(begin, std::min(decoded.size(), values.size() - begin));
+      add_cast_piece(piece.data(), added.data() + begin, 1, piece.size());
+      const auto halves = words.subspan(begin, piece.size());
+      kernels::encode_half(format(), piece, halves);
+      kernels::decode_half(format(), halves, std::span(decoded).first(piece.size()), Write::set);
+      add_cast_piece(piece.data(), decoded.data(), -1, piece.size());
+    }
     return {.parts = {halves_}};
   }
 
@@ -65,7 +97,7 @@ class Cast : public Codec {
       return;
     }
     // By pieces that stay in the cache: memory is passed once.
-    std::array<float, 2048> decoded;
+    std::array<float, kCastPiece> decoded;
     const auto from = floats_of(x);
     const auto to = floats_in(out);
     const auto words = words_of(halves);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thinwire/codec/codec.h"
 
+#include <ATen/ops/add.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sub.h>
@@ -57,6 +59,15 @@ Bytes Payload::bytes() const {
   return total;
 }
 
+Payload Codec::encode_rest(Tensor& sum, const Tensor& x, const Slot& slot) {
+  if (x.defined()) sum.add_(x);
+  Payload out = encode(sum, slot);
+  if (traits().identity)
+    for (Tensor& part : out.parts) part = part.clone();  // it is the sum, which changes
+  residual(sum, out, sum);
+  return out;
+}
+
 std::optional<Proposal> Codec::propose(const Tensor&, const Slot&) { return std::nullopt; }
 
 Payload Codec::reduce(std::span<const Payload> payloads, int divisor, const Slot& slot) {
@@ -90,6 +101,8 @@ void Sent::residual(const Tensor& x, Tensor& out) const {
     part.codec->residual(from, *part.payload, to);
   }
 }
+
+Tensor* Memory::lend(const Tensor&, const Slot&) { return nullptr; }
 
 void Memory::received(Tensor&, Rank, const Slot&) {}
 

@@ -68,8 +68,15 @@ struct CodecTraits {
   /// Parts that are sent one after the other in each step: the next is encoded from what the one
   /// before has left, once that has been merged.
   int rounds = 1;
+  /// Payloads are halves: sums of them lose bits, and may overflow, unless they are made in single
+  /// precision.
+  bool halves = false;
+  /// reduce() loses nothing: its payload decodes to what conclude() makes of all.
+  bool closed = false;
   /// Needs commit() with what all ranks have sent together, and so a sum in the transport.
   bool merges = false;
+  /// encode_rest() of single precision passes memory less often than its three parts.
+  bool joins = false;
 };
 
 /// Values are flat, dense and real: of one bucket, f64 where the bucket has f64, else f32.
@@ -80,6 +87,10 @@ class Codec {
   virtual Bytes max_bytes() const = 0;
   /// What travels. Its parts may be memory of the codec that the next encode uses again.
   virtual Payload encode(const Tensor& x, const Slot& slot) = 0;
+  /// For a memory that adds: sum += x (undefined: nothing is added), what encode() makes of that,
+  /// and in `sum` what the payload leaves of it. One that proposes nothing may join the passes over
+  /// memory that this takes. Default: one after the other.
+  virtual Payload encode_rest(Tensor& sum, const Tensor& x, const Slot& slot);
   /// Payload bytes may come from anywhere: DataError for what encode does not make. `out`
   /// undefined: becomes a tensor of its own (with set). Otherwise of the type of encoded values.
   virtual void decode(const Payload& payload, Tensor& out, Write mode) const = 0;

@@ -33,6 +33,10 @@ class Memory {
   virtual ~Memory() = default;
   /// What is to be sent, out of what has been produced: x may be bound to memory of its own.
   virtual void before(Tensor& x, const Slot& slot) = 0;
+  /// Where before() only adds x to a tensor of its own and sent() leaves the rest there: that
+  /// tensor. Then who asks does both in its place (Codec::encode_rest). Default: null, for one that
+  /// does more in this step.
+  virtual Tensor* lend(const Tensor& x, const Slot& slot);
   /// x: as this memory left it. Called once a round.
   virtual void sent(const Tensor& x, const Sent& sent, const Slot& slot) = 0;
   /// from kCombined: the reduced value. Default: nothing.

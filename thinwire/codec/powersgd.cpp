@@ -126,15 +126,33 @@ class PowerSgd : public Codec {
   }
 
   CodecTraits traits() const override {
-    return {.summable = true, .fixed_size = rounds_ % 2 == 0, .rounds = rounds_, .merges = true};
+    return {.summable = true,
+            .fixed_size = rounds_ % 2 == 0,
+            .rounds = rounds_,
+            .merges = true,
+            .joins = true};
   }
   Bytes max_bytes() const override { return bytes_; }
 
   Payload encode(const Tensor& values, const Slot& slot) override {
+    Tensor x = values.to(at::kFloat);
+    return encode_sum(x, {}, slot);
+  }
+
+  /// The first product is taken while the memory is added to.
+  Payload encode_rest(Tensor& sum, const Tensor& x, const Slot& slot) override {
+    if (sum.scalar_type() != at::kFloat) return Codec::encode_rest(sum, x, slot);
+    Payload out = encode_sum(sum, x, slot);
+    residual(sum, out, sum);
+    return out;
+  }
+
+ private:
+  /// Of x + added, which x then is; nothing is added where `added` is undefined.
+  Payload encode_sum(Tensor& x, const Tensor& added, const Slot& slot) {
     first_ = slot.round == 0;
     even_ = count_ % 2 == 0;
     seed_ = slot.seed;
-    Tensor x = values.to(at::kFloat);
     Tensor& room = even_ ? even_room_ : odd_room_;
     const std::int64_t count = payload_values();
     if (!room.defined() || room.numel() < count) room = at::empty({count}, x.options());
@@ -142,7 +160,9 @@ class PowerSgd : public Codec {
     std::int64_t next = 0;
     if (first_)
       for (const Dense& one : dense_) {
-        out.narrow(0, next, one.count).copy_(x.narrow(0, one.begin, one.count));
+        Tensor place = x.narrow(0, one.begin, one.count);
+        if (added.defined()) place.add_(added.narrow(0, one.begin, one.count));
+        out.narrow(0, next, one.count).copy_(place);
         next += one.count;
       }
     for (Matrix& one : matrices_) {
@@ -154,15 +174,14 @@ class PowerSgd : public Codec {
       }
       one.emptied = kernels::orthonormalise(floats_in(a), extent, one.rank);
       const auto product = factor_in(out, one, next);
-      if (even_)
-        kernels::transposed_times(matrix_in(x, one), one.shape, one.rank, floats_of(a), product);
-      else
-        kernels::accumulate_times(matrix_in(x, one), {}, one.shape, one.rank, floats_of(a),
-                                  product);
+      const auto more = added.defined() ? matrix_of(added, one) : std::span<const float>();
+      (even_ ? kernels::accumulate_transposed : kernels::accumulate_times)(
+          matrix_in(x, one), more, one.shape, one.rank, floats_of(a), product);
     }
     return {.parts = {out}};
   }
 
+ public:
   void decode(const Payload& payload, Tensor& out, Write mode) const override {
     Tensor values = checked(payload);
     if (!out.defined()) out = at::empty({total_}, values.options());
@@ -270,6 +289,10 @@ class PowerSgd : public Codec {
         floats_in(values).subspan(static_cast<std::size_t>(next), static_cast<std::size_t>(count));
     next += count;
     return out;
+  }
+  static std::span<const float> matrix_of(const Tensor& values, const Matrix& one) {
+    return floats_of(values).subspan(static_cast<std::size_t>(one.begin),
+                                     static_cast<std::size_t>(one.shape.elements()));
   }
   static std::span<float> matrix_in(Tensor& values, const Matrix& one) {
     return floats_in(values).subspan(static_cast<std::size_t>(one.begin),

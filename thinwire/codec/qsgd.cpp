@@ -52,7 +52,9 @@ class Qsgd : public Codec {
   Qsgd(std::int64_t count, int bits, std::int64_t block, bool l2, Bytes bytes)
       : count_(count), bits_(bits), block_(block), l2_(l2), bytes_(bytes) {}
 
-  CodecTraits traits() const override { return {.fixed_size = true, .unbiased = true}; }
+  CodecTraits traits() const override {
+    return {.fixed_size = true, .unbiased = true, .joins = true};
+  }
   Bytes max_bytes() const override { return bytes_; }
 
   Payload encode(const Tensor& values, const Slot& slot) override {
@@ -62,12 +64,22 @@ class Qsgd : public Codec {
       const auto part = block_of(floats_of(x), b);
       const float scale = l2_ ? static_cast<float>(kernels::norm2(part)) : kernels::max_abs(part);
       std::memcpy(section(out, 4 * b, 4).data(), &scale, 4);
-      // Each block draws numbers of its own.
-      const RngKey key{.seed = slot.seed + static_cast<std::uint64_t>(b) * 0x9E3779B97F4A7C15,
-                       .exchange = slot.exchange,
-                       .step = slot.step,
-                       .rank = slot.rank};
-      kernels::encode_levels(part, levels(scale), key, bits_, packed_of(out, b));
+      kernels::encode_levels(part, levels(scale), key_of(b, slot), bits_, packed_of(out, b));
+    }
+    return {.parts = {out}};
+  }
+
+  /// One pass: a block is in the cache when its scale is known.
+  Payload encode_rest(Tensor& sum, const Tensor& x, const Slot& slot) override {
+    if (sum.scalar_type() != at::kFloat || !x.defined()) return Codec::encode_rest(sum, x, slot);
+    Tensor& out = byte_room(payload_, bytes_, sum);
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      const auto part = block_of(floats_in(sum), b);
+      float scale = kernels::accumulate_max_abs(part, block_of(floats_of(x), b));
+      if (l2_) scale = static_cast<float>(kernels::norm2(part));
+      std::memcpy(section(out, 4 * b, 4).data(), &scale, 4);
+      kernels::encode_levels_residual(part, levels(scale), key_of(b, slot), bits_,
+                                      packed_of(out, b));
     }
     return {.parts = {out}};
   }
@@ -84,6 +96,13 @@ class Qsgd : public Codec {
   }
 
  private:
+  /// Each block draws numbers of its own.
+  static RngKey key_of(std::int64_t b, const Slot& slot) {
+    return {.seed = slot.seed + static_cast<std::uint64_t>(b) * 0x9E3779B97F4A7C15,
+            .exchange = slot.exchange,
+            .step = slot.step,
+            .rank = slot.rank};
+  }
   kernels::Levels levels(float scale) const {
     return {.scale = scale, .count = kernels::levels_of_bits(bits_)};
   }

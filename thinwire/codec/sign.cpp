@@ -52,7 +52,9 @@ class Sign : public Codec {
     scale_bytes_ = 4 * static_cast<Bytes>(counts_.size());
   }
 
-  CodecTraits traits() const override { return {.fixed_size = true}; }
+  CodecTraits traits() const override {
+    return {.fixed_size = true, .closed = vote_, .joins = !vote_};
+  }
   Bytes max_bytes() const override { return scale_bytes_ + bytes_of_bits(total_); }
 
   Payload encode(const Tensor& values, const Slot&) override {
@@ -66,6 +68,26 @@ class Sign : public Codec {
       const auto scale = static_cast<float>(kernels::sum_abs(part) / static_cast<double>(count));
       std::memcpy(section(out, 4 * tensor++, 4).data(), &scale, 4);
       begin += count;
+    }
+    return {.parts = {out}};
+  }
+
+  /// Two passes: a scale is known after the first one over its tensor.
+  Payload encode_rest(Tensor& sum, const Tensor& x, const Slot& slot) override {
+    if (vote_ || sum.scalar_type() != at::kFloat || !x.defined())
+      return Codec::encode_rest(sum, x, slot);
+    Tensor& out = byte_room(payload_, max_bytes(), sum);
+    const auto bits = section(out, scale_bytes_, bytes_of_bits(total_));
+    if (!bits.empty()) bits.back() = 0;
+    std::size_t begin = 0, tensor = 0;
+    for (const std::int64_t count : counts_) {
+      const auto part = floats_in(sum).subspan(begin, static_cast<std::size_t>(count));
+      const double all =
+          kernels::accumulate_sum_abs(part, floats_of(x).subspan(begin, part.size()));
+      const auto scale = static_cast<float>(all / static_cast<double>(count));
+      std::memcpy(section(out, 4 * static_cast<Bytes>(tensor++), 4).data(), &scale, 4);
+      pack_rest(floats_in(sum), begin, begin + part.size(), scale, bits);
+      begin += part.size();
     }
     return {.parts = {out}};
   }
@@ -87,6 +109,23 @@ class Sign : public Codec {
   }
 
  private:
+  /// The signs of values [begin, end), and what they leave.
+  void pack_rest(std::span<float> values, std::size_t begin, std::size_t end, float scale,
+                 std::span<std::uint8_t> bits) const {
+    const auto one = [&](std::size_t i) {
+      const bool negative = values[i] < 0;
+      const auto bit = static_cast<std::uint8_t>(1U << (i % 8));
+      bits[i / 8] = static_cast<std::uint8_t>(negative ? bits[i / 8] | bit : bits[i / 8] & ~bit);
+      values[i] -= negative ? -scale : scale;
+    };
+    std::size_t i = begin;
+    for (; i < end && i % 8 != 0; ++i) one(i);
+    const std::size_t whole = end == static_cast<std::size_t>(total_) ? end - i : (end - i) / 8 * 8;
+    kernels::pack_signs_residual(values.subspan(i, whole), kernels::scaled_signs(scale),
+                                 bits.subspan(i / 8, (whole + 7) / 8));
+    for (i += whole; i < end; ++i) one(i);
+  }
+
   /// out = or += by * what the payload says.
   void add_signs(const Payload& payload, Tensor& out, float by, Write mode) const {
     const Tensor& bytes = checked_bytes("sign", payload, max_bytes());

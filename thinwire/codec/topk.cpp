@@ -69,7 +69,8 @@ class TopK : public Codec {
 
   CodecTraits traits() const override {
     const double share = static_cast<double>(k_) / static_cast<double>(n_);
-    return {.fixed_size = true, .contraction = dense_ ? 1.0 : share};
+    return {
+        .fixed_size = true, .contraction = dense_ ? 1.0 : share, .joins = !dense_ && each_ == 4};
   }
   Bytes max_bytes() const override { return dense_ ? n_ * each_ : k_ * each_ + positions_; }
 
@@ -89,6 +90,16 @@ class TopK : public Codec {
       for (const std::uint32_t i : chosen_.indices) values.push_back(from[i]);
       copy_values(values.data(), k_, out);
     }
+    kernels::pack_indices(chosen_.indices, n_, section(out, k_ * each_, positions_));
+    return {.parts = {out}};
+  }
+
+  /// One pass: sums are selected from, and the k largest are not written back.
+  Payload encode_rest(Tensor& sum, const Tensor& x, const Slot& slot) override {
+    if (dense_ || each_ != 4 || !x.defined()) return Codec::encode_rest(sum, x, slot);
+    Tensor& out = byte_room(payload_, max_bytes(), sum);
+    select_.take(floats_in(sum), floats_of(x), k_, chosen_);
+    copy_values(chosen_.values.data(), k_, out);
     kernels::pack_indices(chosen_.indices, n_, section(out, k_ * each_, positions_));
     return {.parts = {out}};
   }

@@ -26,50 +26,86 @@ std::vector<std::int64_t> strides_of(const at::Tensor& parameter) {
                                                   : packed_strides(parameter.sizes());
 }
 
-void check_whole(const Plan& plan, std::size_t bucket, const Slice& slice,
-                 const at::Tensor& parameter) {
-  if (slice.begin == 0 && slice.end == parameter.numel()) return;
-  throw ConfigError(
-      fmt::format("plan: bucket {} holds elements [{}, {}) of '{}', but gradients travel in whole "
-                  "tensors of {} "
-                  "elements",
-                  bucket, slice.begin, slice.end,
-                  plan.tensors[static_cast<std::size_t>(slice.tensor)].name, parameter.numel()));
+/// Whether slice `next` goes on with the tensor where `slice` ends.
+bool goes_on(const Slice& slice, const Slice& next) {
+  return slice.tensor == next.tensor && slice.end == next.begin && slice.begin < slice.end;
+}
+
+/// The first bucket behind those that share tensors with bucket `begin` or with each other.
+std::size_t end_of_run(const Grouping& grouping, std::size_t begin) {
+  std::size_t end = begin + 1;
+  while (end < grouping.size() &&
+         goes_on(grouping[end - 1].slices.back(), grouping[end].slices.front()))
+    ++end;
+  return end;
+}
+
+[[noreturn]] void refuse_parts(const Plan& plan, std::size_t bucket, const Slice& slice) {
+  throw ConfigError(fmt::format(
+      "plan: bucket {} holds elements [{}, {}) of '{}', but the parts of a tensor must follow each "
+      "other in one bucket or in buckets one after the other",
+      bucket, slice.begin, slice.end, plan.tensors[static_cast<std::size_t>(slice.tensor)].name));
 }
 
 }  // namespace
 
 Buckets::Buckets(const Plan& plan, std::span<const at::Tensor> parameters,
                  const std::vector<bool>& in_place)
-    : slots_(parameters.size()), own_(parameters.size()), bucket_of_(parameters.size(), -1) {
+    : messages_(plan.grouping.size()),
+      slots_(parameters.size()),
+      own_(parameters.size()),
+      range_of_(parameters.size()),
+      parameters_of_(plan.grouping.size()) {
   for (const at::Tensor& parameter : parameters)
     layouts_.push_back(
         {parameter.sizes().vec(), strides_of(parameter), parameter.options().requires_grad(false)});
   // Views that autograd does not know as views: optimizers detach gradients in place, which it
   // refuses for views.
   const at::AutoDispatchBelowADInplaceOrView plain;
-  for (std::size_t b = 0; b < plan.grouping.size(); ++b) {
-    const auto& slices = plan.grouping[b].slices;
-    auto& members = parameters_of_.emplace_back();
-    std::int64_t elements = 0;
-    for (const Slice& slice : slices) {
+  for (std::size_t begin = 0; begin < plan.grouping.size();) {
+    const std::size_t end = end_of_run(plan.grouping, begin);
+    lay_out(plan, begin, end, parameters, in_place[begin]);
+    begin = end;
+  }
+}
+
+void Buckets::lay_out(const Plan& plan, std::size_t begin, std::size_t end,
+                      std::span<const at::Tensor> parameters, bool in_place) {
+  std::vector<std::int64_t> offsets{0};              // of the buckets
+  std::vector<std::pair<int, std::int64_t>> places;  // of the tensors
+  const Slice* before = nullptr;
+  std::int64_t at = 0;
+  for (std::size_t b = begin; b < end; ++b) {
+    for (const Slice& slice : plan.grouping[b].slices) {
       const auto tensor = static_cast<std::size_t>(slice.tensor);
-      check_whole(plan, b, slice, parameters[tensor]);
-      bucket_of_[tensor] = static_cast<int>(b);
-      members.push_back(slice.tensor);
-      elements += parameters[tensor].numel();
+      const bool more = before != nullptr && goes_on(*before, slice);
+      const bool ends = before == nullptr || more ||
+                        before->end == parameters[static_cast<std::size_t>(before->tensor)].numel();
+      if (!ends) refuse_parts(plan, b, *before);
+      if (!more && (slice.begin != 0 || range_of_[tensor].first >= 0)) refuse_parts(plan, b, slice);
+      if (!more) {
+        places.emplace_back(slice.tensor, at);
+        range_of_[tensor].first = static_cast<int>(b);
+      }
+      range_of_[tensor].last = static_cast<int>(b);
+      auto& members = parameters_of_[b];
+      if (members.empty() || members.back() != slice.tensor) members.push_back(slice.tensor);
+      at += slice.end - slice.begin;
+      before = &slice;
     }
-    at::Tensor& message = messages_.emplace_back();
-    const auto first = static_cast<std::size_t>(members.front());
-    if (members.size() == 1 && in_place[b] && !parameters[first].is_complex()) continue;
-    const at::Tensor flat = at::zeros({elements}, layouts_[first].options);
-    message = flat.is_complex() ? at::view_as_real(flat) : flat;
-    std::int64_t offset = 0;
-    for (const int member : members) {
-      const auto tensor = static_cast<std::size_t>(member);
-      slots_[tensor] = flat.as_strided(layouts_[tensor].sizes, layouts_[tensor].strides, offset);
-      offset += parameters[tensor].numel();
-    }
+    offsets.push_back(at);
+  }
+  if (before->end != parameters[static_cast<std::size_t>(before->tensor)].numel())
+    refuse_parts(plan, end - 1, *before);
+  const auto first = static_cast<std::size_t>(places.front().first);
+  if (end == begin + 1 && places.size() == 1 && in_place && !parameters[first].is_complex()) return;
+  const at::Tensor flat = at::zeros({at}, layouts_[first].options);
+  const at::Tensor real = flat.is_complex() ? at::view_as_real(flat) : flat;
+  for (std::size_t b = begin; b < end; ++b)
+    messages_[b] = real.narrow(0, offsets[b - begin], offsets[b - begin + 1] - offsets[b - begin]);
+  for (const auto& [member, offset] : places) {
+    const auto tensor = static_cast<std::size_t>(member);
+    slots_[tensor] = flat.as_strided(layouts_[tensor].sizes, layouts_[tensor].strides, offset);
   }
 }
 

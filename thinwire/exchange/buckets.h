@@ -14,13 +14,19 @@ namespace thinwire {
 
 class Buckets {
  public:
-  /// parameters[i] is tensor i of the plan. A bucket of the plan holds whole tensors; a cut one is
-  /// a ConfigError. in_place[b]: what bucket b sends is sent, and received, in the memory it is
-  /// given; then a bucket of one real tensor needs no memory here.
+  /// parameters[i] is tensor i of the plan. Parts of a cut tensor follow each other in one bucket
+  /// or in buckets one after the other, elements counted as they lie in the parameter's memory;
+  /// ConfigError where they do not. in_place[b]: what bucket b sends is sent, and received, in the
+  /// memory it is given; then a bucket of one whole real tensor needs no memory here.
   Buckets(const Plan& plan, std::span<const at::Tensor> parameters,
           const std::vector<bool>& in_place);
   int count() const { return static_cast<int>(messages_.size()); }
-  int bucket_of(int parameter) const { return bucket_of_[static_cast<std::size_t>(parameter)]; }
+  /// The buckets that hold a part of the parameter.
+  struct Range {
+    int first = -1, last = -1;
+  };
+  Range buckets_of(int parameter) const { return range_of_[static_cast<std::size_t>(parameter)]; }
+  /// Those of which the bucket holds a part.
   const std::vector<int>& parameters_of(int bucket) const {
     return parameters_of_[static_cast<std::size_t>(bucket)];
   }
@@ -45,6 +51,9 @@ class Buckets {
   void let_go(int parameter) { own_[static_cast<std::size_t>(parameter)].reset(); }
 
  private:
+  /// Buckets [begin, end), which share tensors, in one memory.
+  void lay_out(const Plan& plan, std::size_t begin, std::size_t end,
+               std::span<const at::Tensor> parameters, bool in_place);
   struct Layout {
     std::vector<std::int64_t> sizes, strides;
     at::TensorOptions options;
@@ -53,7 +62,7 @@ class Buckets {
   std::vector<at::Tensor> slots_;     ///< per parameter; undefined: it travels alone
   std::vector<at::Tensor> own_;       ///< per parameter that travels alone: its gradient, in a step
   std::vector<Layout> layouts_;
-  std::vector<int> bucket_of_;
+  std::vector<Range> range_of_;
   std::vector<std::vector<int>> parameters_of_;
 };
 

@@ -41,6 +41,7 @@ void open_call(Call& call) {
   const at::ScalarType type = call.data.scalar_type(), wide = sum_type(type);
   const auto options = call.data.options().dtype(wide);
   call.x = call.data;
+  call.lent = nullptr;
   call.value = call.data;
   if (type != wide) {
     make_room(call.sums, call.data.sizes(), options);
@@ -58,11 +59,24 @@ void open_call(Call& call) {
   }
   call.kept_x.resize(call.memories.size());
   for (std::size_t i = 0; i < call.memories.size(); ++i) {
-    call.memories[i]->before(call.x, call.slot);
+    if (i + 1 == call.memories.size() && call.slot.fires && call.codec->traits().joins &&
+        call.x.scalar_type() == at::kFloat)
+      call.lent = call.memories[i]->lend(call.x, call.slot);
+    if (call.lent == nullptr) call.memories[i]->before(call.x, call.slot);
     call.kept_x[i] = call.x;
   }
   // Rounds leave in x what they have not sent; without a memory that would be the caller's.
   if (call.memories.empty() && call.codec->traits().rounds > 1) call.x = call.x.clone();
+}
+
+void keep_all(Call& call) {
+  call.own.clear();
+  call.handles.clear();
+  if (call.memories.empty()) return;
+  open_call(call);
+  if (!call.slot.counts) return;
+  for (std::size_t i = call.memories.size(); i-- > 0;)
+    call.memories[i]->sent(call.kept_x[i], Sent(), call.slot);
 }
 
 bool propose(Call& call) {
@@ -75,9 +89,18 @@ bool propose(Call& call) {
   return true;
 }
 
+Payload encode(Call& call, Codec& codec, std::int64_t begin, std::int64_t count) {
+  const auto part = [&](const Tensor& whole) {
+    return count == whole.numel() ? whole : whole.narrow(0, begin, count);
+  };
+  if (call.lent == nullptr) return codec.encode(part(call.x), call.slot);
+  Tensor sum = part(*call.lent);
+  return codec.encode_rest(sum, call.slot.round == 0 ? part(call.x) : Tensor(), call.slot);
+}
+
 void tell_sent(Call& call, const Sent& sent) {
   if (call.slot.counts)
-    for (std::size_t i = call.memories.size(); i-- > 0;)
+    for (std::size_t i = call.memories.size() - (call.lent == nullptr ? 0 : 1); i-- > 0;)
       call.memories[i]->sent(call.kept_x[i], sent, call.slot);
   const bool left_by_memory = call.slot.counts && !call.memories.empty();
   if (call.slot.round + 1 < call.codec->traits().rounds && !left_by_memory)

@@ -3,6 +3,7 @@
 // ways to carry it out. An algorithm is one source file and a line in the table of exchanger.cpp.
 #pragma once
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,13 +28,31 @@ struct Algorithm {
   void (*advance)(Call& call);
   /// Waits; then call.value holds the combined value, for call.data.
   void (*finish)(Call& call);
-  Bytes (*sent_bytes)(Bytes payload, int ranks);
+  /// Of this rank, after finish().
+  Bytes (*sent_bytes)(const Call& call);
 };
-extern const Algorithm kDirect, kGather, kShard;
+extern const Algorithm kDirect, kGather, kShard, kTree, kHierarchical;
+
+/// The ranks of a group by host.
+struct Hosts {
+  std::unique_ptr<Comm> inside;   ///< of this rank's host
+  std::unique_ptr<Comm> between;  ///< of the first ranks of all hosts; null on others
+  std::vector<int> sizes;         ///< ranks of each host
+  std::vector<int> row_of;        ///< place of each rank where those of a host stand side by side
+  int host = 0;                   ///< this rank's
+  int count() const { return static_cast<int>(sizes.size()); }
+  int begin(int of) const { return std::accumulate(sizes.begin(), sizes.begin() + of, 0); }
+  int all() const { return begin(count()); }
+};
+/// `names`: of the hosts, by rank of the world. Null where this rank is no member. Collective in
+/// the group.
+std::unique_ptr<Hosts> make_hosts(Comm* group, const Group& planned,
+                                  const std::vector<std::string>& names);
 
 struct Call {
   const Exchange* exchange = nullptr;
   Comm* group = nullptr;          ///< null: this rank is no member
+  const Hosts* hosts = nullptr;   ///< of the group, where the plan names hierarchical
   std::vector<TensorDesc> descs;  ///< the slices of the bucket
   std::unique_ptr<Codec> codec;
   std::vector<std::unique_ptr<Codec>> shard_codecs;  ///< shard: one a rank
@@ -41,12 +60,16 @@ struct Call {
   const Algorithm* algorithm = nullptr;
 
   bool in_flight = false, recorded = true;
-  bool more = false;  ///< a stage is left that advance() begins
-  Tensor data;        ///< the caller's, flat where dense
-  Tensor x;           ///< what is encoded: the caller's memory, or a memory's
-  Tensor value;       ///< what comes out; the caller's memory where its type is that of sums
+  bool more = false;       ///< a stage is left that advance() begins
+  bool off = false;        ///< under way, but nothing is sent in this step
+  Tensor data;             ///< the caller's, flat where dense
+  Tensor x;                ///< what is encoded: the caller's memory, or a memory's
+  Tensor* lent = nullptr;  ///< of the last memory: x is still to be added to it
+  Tensor value;            ///< what comes out; the caller's memory where its type is that of sums
   Slot slot;
   Bytes payload = 0;
+  Bytes sent = 0;         ///< counted by tree and hierarchical, whose ranks send unequal shares
+  int stage = 0;          ///< of theirs
   std::int32_t part = 0;  ///< of the next message
   std::vector<Handle> handles;
   std::optional<Proposal> proposal;  ///< under way
@@ -75,8 +98,13 @@ std::unique_ptr<Codec> make_codec(const Exchange& exchange, const std::vector<Te
 Tensor flat_of(const Tensor& tensor);
 /// before() of all memories; call.x and call.value are ready then.
 void open_call(Call& call);
+/// A step in which the exchange does not fire: memories take up what has been produced, and keep
+/// it.
+void keep_all(Call& call);
 /// Starts the next round of proposals; false if there is none. Then a stage is left.
 bool propose(Call& call);
+/// The payload of `count` values from `begin` on, of this codec.
+Payload encode(Call& call, Codec& codec, std::int64_t begin, std::int64_t count);
 /// Tells the memories what has been sent; call.x is what stays behind then, where a round follows.
 void tell_sent(Call& call, const Sent& sent);
 /// Makes `kept` a tensor of this shape and type; keeps it if it is one.

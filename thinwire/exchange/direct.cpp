@@ -31,7 +31,7 @@ void send(Call& call, const Tensor& sent) {
 
 /// The transport writes its sums over what it is given, so memories are told before.
 void send_round(Call& call) {
-  call.merged = call.codec->encode(call.x, call.slot);
+  call.merged = encode(call, *call.codec, 0, call.x.numel());
   tell_sent(call, Sent({{call.codec.get(), &call.merged, 0, call.x.numel()}}));
   if (call.slot.round == 0 && !call.memories.empty()) {
     call.own.assign(1, {});
@@ -90,6 +90,9 @@ const Algorithm kDirect{"direct",
                         direct_stages::start,
                         direct_stages::advance,
                         direct_stages::finish,
-                        [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
+                        [](const Call& call) {
+                          const int ranks = call.group->size();
+                          return 2 * call.payload * (ranks - 1) / ranks;
+                        }};
 
 }  // namespace thinwire

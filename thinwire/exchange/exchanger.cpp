@@ -3,14 +3,18 @@
 //   for m in memories: m.before(x)                        x is then a memory's own
 //   while p = codec.propose(x): agreed += reduce(p)
 //   payload = codec.encode(x); for m reversed: m.sent(x, payload)
-//   direct | gather | shard: a source file each, in stages
+//     (a last memory that only adds lends its tensor instead, and the codec does all three)
+//   direct | gather | shard | tree | hierarchical: a source file each, in stages
 //   for m reversed: m.received(value)
+// In a step in which it does not fire (start.every, start.offset) nothing is sent: before() and
+// sent() with nothing sent, and the value is zero.
 // start() sends the first messages. What has to wait for them, and sends more, is done for all
 // exchanges under way when the first of them is waited for: the same place on all ranks.
 #include "thinwire/exchange/exchanger.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,12 +22,19 @@
 #include "thinwire/comm/membership.h"
 #include "thinwire/core/error.h"
 #include "thinwire/exchange/call.h"
+#include "thinwire/exchange/choice.h"
 
 namespace thinwire {
 namespace {
 
-/// The choice: the first that can, where the plan names none.
-constexpr std::array<const Algorithm*, 3> kAlgorithms{&kDirect, &kGather, &kShard};
+constexpr std::array<const Algorithm*, 5> kAlgorithms{&kDirect, &kGather, &kShard, &kTree,
+                                                      &kHierarchical};
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 /// Every rank says what it thinks of its own plan before any of them goes on, so that a plan that
 /// one rank refuses ends all of them.
@@ -69,13 +80,27 @@ struct Exchanger::Impl {
           std::find(group.ranks.begin(), group.ranks.end(), world.rank()) != group.ranks.end();
       groups.push_back(world.split(member ? 0 : -1, world.rank()));
     }
+    make_all_hosts();
     for (const Exchange& exchange : plan.exchanges) calls.push_back(make(exchange));
+  }
+
+  /// Of the groups whose exchanges name hierarchical.
+  void make_all_hosts() {
+    hosts.resize(groups.size());
+    std::vector<std::string> names;
+    for (const Exchange& exchange : plan.exchanges) {
+      const auto g = static_cast<std::size_t>(exchange.group);
+      if (exchange.algorithm != kHierarchical.name || hosts[g]) continue;
+      if (names.empty()) names = world.membership()->all_gather("names of hosts", host_name());
+      hosts[g] = make_hosts(groups[g].get(), plan.groups[g], names);
+    }
   }
 
   Call make(const Exchange& exchange) const {
     Call out;
     out.exchange = &exchange;
     out.group = groups[static_cast<std::size_t>(exchange.group)].get();
+    out.hosts = hosts[static_cast<std::size_t>(exchange.group)].get();
     if (exchange.bucket >= 0)
       out.descs =
           tensors_of(plan.grouping[static_cast<std::size_t>(exchange.bucket)], plan.tensors);
@@ -87,7 +112,7 @@ struct Exchanger::Impl {
     return out;
   }
 
-  /// The algorithm the plan names, or the first of the table that can.
+  /// The algorithm the plan names, or the first that can of those that suit.
   static void choose(Call& call) {
     const Exchange& exchange = *call.exchange;
     const auto refuse = [&](const std::string& why) {
@@ -96,15 +121,23 @@ struct Exchanger::Impl {
                                          to_string(std::span<const Spec>(exchange.form)), why));
     };
     if (exchange.pattern != Pattern::all_reduce) refuse("this pattern is not built in");
+    std::vector<std::string_view> names{exchange.algorithm};
+    if (exchange.algorithm.empty())
+      names = ranked_algorithms({.traits = call.codec->traits(),
+                                 .caps = call.group ? call.group->caps() : CommCaps(),
+                                 .payload = exchange.payload,
+                                 .ranks = call.group ? call.group->size() : 1});
     std::string why;
-    for (const Algorithm* algorithm : kAlgorithms) {
-      if (!exchange.algorithm.empty() && algorithm->name != exchange.algorithm) continue;
-      why = algorithm->prepare(call);
+    for (const std::string_view name : names) {
+      const auto found = std::find_if(kAlgorithms.begin(), kAlgorithms.end(),
+                                      [&](const Algorithm* each) { return each->name == name; });
+      TW_ASSERT(found != kAlgorithms.end(), ==, true);
+      why = (*found)->prepare(call);
       if (!why.empty()) continue;
-      call.algorithm = algorithm;
+      call.algorithm = *found;
       return;
     }
-    refuse(why.empty() ? "there are direct, gather and shard" : why);
+    refuse(why);
   }
 
   std::string describe(int exchange_id) const {
@@ -156,7 +189,7 @@ struct Exchanger::Impl {
   }
 
   void close(Call& call) {
-    call.event.bytes = call.algorithm->sent_bytes(call.payload, call.group->size());
+    if (!call.off) call.event.bytes = call.algorithm->sent_bytes(call);
     call.data.reset();  // a gradient that travelled in its own memory is its owner's again
     call.x.reset();
     call.value.reset();
@@ -182,6 +215,7 @@ struct Exchanger::Impl {
   Recorder& recorder;
   std::uint64_t plan_digest = 0;
   std::vector<std::unique_ptr<Comm>> groups;
+  std::vector<std::unique_ptr<Hosts>> hosts;  ///< by group; null where none are needed
   std::vector<Call> calls;
 };
 
@@ -199,6 +233,7 @@ void Exchanger::start(int exchange_id, Tensor& data, const Slot& slot) {
   call.slot.round = 0;
   call.part = 0;
   call.payload = 0;
+  call.sent = 0;
   call.event = {.step = slot.step,
                 .kind = OpKind::exchange,
                 .index = exchange_id,
@@ -207,11 +242,18 @@ void Exchanger::start(int exchange_id, Tensor& data, const Slot& slot) {
   call.in_flight = true;
   call.more = false;
   call.slot.counts = slot.counts || call.memories.empty();
+  call.slot.fires = fires(call.exchange->start, slot.step);
+  call.off = !call.slot.fires;
+  if (call.off) {
+    call.recorded = true;  // no event: nothing is sent
+    call.data = flat_of(data);
+    return keep_all(call);
+  }
   impl_->with_words(exchange_id, [&] {
     if (call.in_place()) {
       call.data = data;
       call.algorithm->start(call);
-      call.event.bytes = call.algorithm->sent_bytes(call.payload, call.group->size());
+      call.event.bytes = call.algorithm->sent_bytes(call);
       return;
     }
     call.data = flat_of(data);
@@ -224,6 +266,16 @@ void Exchanger::wait(int exchange_id) {
   Call& call = impl_->calls.at(static_cast<std::size_t>(exchange_id));
   if (!call.in_flight) return;
   const at::NoGradGuard no_grad;
+  if (call.off) {
+    call.in_flight = false;
+    if (call.memories.empty()) {
+      call.data.zero_();  // nobody's contribution
+    } else {
+      call.value.zero_();
+      close_call(call);
+    }
+    return impl_->close(call);
+  }
   impl_->advance_all();
   call.in_flight = false;
   impl_->with_words(exchange_id, [&] {
@@ -265,7 +317,8 @@ void Exchanger::load_state(const FormState& state) {
 
 void Exchanger::poll() {
   for (Call& call : impl_->calls)
-    if (call.in_flight && call.in_place() && !call.handles.empty() && call.handles[0].ready())
+    if (call.in_flight && !call.off && call.in_place() && !call.handles.empty() &&
+        call.handles[0].ready())
       impl_->record(call);
 }
 

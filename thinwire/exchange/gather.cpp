@@ -56,7 +56,7 @@ void send_lengths(Call& call) {
 
 void start(Call& call) {
   call.own.resize(1);
-  call.own[0] = call.codec->encode(call.x, call.slot);
+  call.own[0] = encode(call, *call.codec, 0, call.x.numel());
   // Memories change what they hold while it travels.
   if (call.codec->traits().identity && !call.memories.empty())
     call.own[0].parts[0] = call.own[0].parts[0].clone();
@@ -130,6 +130,6 @@ const Algorithm kGather{"gather",
                         gather_stages::start,
                         gather_stages::advance,
                         gather_stages::finish,
-                        [](Bytes payload, int ranks) { return payload * (ranks - 1); }};
+                        [](const Call& call) { return call.payload * (call.group->size() - 1); }};
 
 }  // namespace thinwire

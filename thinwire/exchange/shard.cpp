@@ -66,10 +66,11 @@ void start(Call& call) {
   std::vector<Sent::Part> parts;
   for (int rank = 0; rank < ranks; ++rank) {
     Codec& codec = *call.shard_codecs[static_cast<std::size_t>(rank)];
-    const Tensor part = part_of(call.x, rank, ranks);
-    call.own.push_back(codec.encode(part, call.slot));
+    const std::int64_t begin = begin_of(call.x.numel(), rank, ranks);
+    const std::int64_t count = begin_of(call.x.numel(), rank + 1, ranks) - begin;
+    call.own.push_back(encode(call, codec, begin, count));
     call.payload += call.own.back().bytes();
-    parts.push_back({&codec, nullptr, begin_of(call.x.numel(), rank, ranks), part.numel()});
+    parts.push_back({&codec, nullptr, begin, count});
   }
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].payload = &call.own[i];
   for (std::size_t p = 0; p < call.own[0].parts.size(); ++p) {
@@ -161,6 +162,9 @@ const Algorithm kShard{"shard",
                        shard_stages::start,
                        shard_stages::advance,
                        shard_stages::finish,
-                       [](Bytes payload, int ranks) { return 2 * payload * (ranks - 1) / ranks; }};
+                       [](const Call& call) {
+                         const int ranks = call.group->size();
+                         return 2 * call.payload * (ranks - 1) / ranks;
+                       }};
 
 }  // namespace thinwire

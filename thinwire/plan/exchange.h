@@ -46,6 +46,10 @@ struct When {
   bool operator==(const When&) const = default;
 };
 
+inline bool fires(const When& when, std::int64_t step) {
+  return (step + when.offset) % when.every == 0;
+}
+
 struct Exchange {
   int id = 0;                  ///< position in the plan; also the order of starting
   Role what = Role::gradient;  ///< what moves

@@ -34,6 +34,15 @@ void add_payload(const std::string& name, PayloadFn bytes, std::string help) {
   all_payloads().add(name, std::move(bytes), std::move(help));
 }
 
+const std::vector<std::string>& memory_names() {
+  static const std::vector<std::string> names{
+#define TW_PLUGIN(name) #name,
+#include "builtin_codec_memory.inc"
+#undef TW_PLUGIN
+  };
+  return names;
+}
+
 std::optional<Bytes> payload_bytes(std::span<const Spec> form,
                                    std::span<const TensorDesc> tensors) {
   const Spec none{.name = "none"};

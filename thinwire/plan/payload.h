@@ -22,6 +22,9 @@ using PayloadRegistry = Registry<PayloadFn>;
 const PayloadRegistry& payloads();
 void add_payload(const std::string& name, PayloadFn bytes, std::string help);
 
+/// The memories of this build; a build without torch knows their names alone.
+const std::vector<std::string>& memory_names();
+
 /// Bytes of a bucket in this form, that is of its codec. Nothing: the size depends on values, or
 /// this program does not know the codec. An empty form is "none".
 std::optional<Bytes> payload_bytes(std::span<const Spec> form, std::span<const TensorDesc> tensors);

@@ -70,11 +70,12 @@ std::string first_difference(const Plan& a, const Plan& b) {
 }
 
 Plan data_parallel_plan(std::vector<TensorDesc> tensors, Grouping grouping, int ranks,
-                        const std::vector<Spec>& form) {
+                        const std::vector<Spec>& form, int every) {
   PlanBuilder builder({.tensors = std::move(tensors),
                        .grouping = std::move(grouping),
                        .ranks = ranks,
-                       .form = form});
+                       .form = form,
+                       .every = every});
   declare_gradient_mean(builder);
   return builder.plan();
 }

@@ -43,8 +43,8 @@ Plan plan_from_json(std::string_view text, std::string_view source = "plan");
 std::string first_difference(const Plan& a, const Plan& b);
 
 /// Plain data parallelism: one mean all_reduce of gradients a bucket, started when its gradients
-/// are ready and needed before the update, in the given form.
+/// are ready and needed before the update, in the given form; each once in `every` steps.
 Plan data_parallel_plan(std::vector<TensorDesc> tensors, Grouping grouping, int ranks,
-                        const std::vector<Spec>& form);
+                        const std::vector<Spec>& form, int every = 1);
 
 }  // namespace thinwire

@@ -13,8 +13,12 @@
 namespace thinwire {
 namespace {
 
+bool same_kind(const Exchange& a, const Exchange& b) {
+  return a.what == b.what && a.pattern == b.pattern && a.start.phase == b.start.phase;
+}
+
 bool same_purpose(const Exchange& a, const Exchange& b) {
-  return a.what == b.what && a.pattern == b.pattern && a.start == b.start;
+  return same_kind(a, b) && a.start == b.start;
 }
 
 std::string words(const Exchange& e) {
@@ -52,6 +56,13 @@ Plan PlanBuilder::plan() const {
       Exchange exchange = declared;
       exchange.id = static_cast<int>(plan.exchanges.size());
       exchange.bucket = static_cast<int>(bucket);
+      if (exchange.what == Role::gradient && exchange.start.every == 1) {
+        exchange.start.every = inputs_.every;
+        exchange.start.offset =
+            static_cast<int>((bucket + 1) % static_cast<std::size_t>(inputs_.every));
+        exchange.need.every = exchange.start.every;
+        exchange.need.offset = exchange.start.offset;
+      }
       exchange.payload =
           payload_bytes(inputs_.form, tensors_of(plan.grouping[bucket], plan.tensors)).value_or(0);
       plan.exchanges.push_back(std::move(exchange));
@@ -67,11 +78,15 @@ int declare_gradient_mean(PlanBuilder& plan) {
 
 std::vector<int> exchanges_of(const Plan& plan, const Exchange& declared) {
   std::vector<int> ids(plan.grouping.size(), -1), times(plan.grouping.size(), 0);
+  std::vector<bool> exact(plan.grouping.size());
   for (const Exchange& exchange : plan.exchanges) {
-    if (exchange.bucket < 0 || !same_purpose(exchange, declared)) continue;
+    if (exchange.bucket < 0 || !same_kind(exchange, declared)) continue;
     const auto bucket = static_cast<std::size_t>(exchange.bucket);
+    const bool same = same_purpose(exchange, declared);
+    if (!same && exact[bucket]) continue;
+    times[bucket] = same && !exact[bucket] ? 1 : times[bucket] + 1;
+    exact[bucket] = same;
     ids[bucket] = exchange.id;
-    ++times[bucket];
   }
   for (std::size_t bucket = 0; bucket < ids.size(); ++bucket)
     if (times[bucket] != 1)

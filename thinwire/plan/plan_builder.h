@@ -18,6 +18,8 @@ struct PlanInputs {
   int ranks = 1;
   std::vector<Spec> form;  ///< what the user wants tensors to travel in
   std::string algorithm;   ///< empty: chosen
+  /// Gradients of bucket b go in steps where (step + b + 1) % every == 0.
+  int every = 1;
 };
 
 class PlanBuilder {
@@ -45,7 +47,8 @@ class PlanBuilder {
 int declare_gradient_mean(PlanBuilder& plan);
 
 /// The ids of the exchanges of `plan` that do what `declared` says (role, pattern, start), one a
-/// bucket. ConfigError where a bucket has none or several.
+/// bucket: where none has the same start, the one with its phase, for a plan may have another
+/// interval. ConfigError where a bucket has none or several.
 std::vector<int> exchanges_of(const Plan& plan, const Exchange& declared);
 
 /// The step header: an all_gather in which every rank says which step it is at, which parameters it

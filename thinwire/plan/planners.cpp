@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <stdexcept>
 
@@ -66,23 +67,27 @@ std::string grouping_fault(const Grouping& grouping, const std::vector<TensorDes
 }
 
 Grouping make_grouping(const Spec& spec, const GroupInput& input) {
+  return make_grouped(spec, input).grouping;
+}
+
+Grouped make_grouped(const Spec& spec, const GroupInput& input) {
   validate(input.profile);
   validate(input.cluster);
-  Grouping out = groupings().find(spec.name).make(input, spec);
+  Grouped out = groupings().find(spec.name).make(input, spec);
   // A planner's own bug, never bad input: the user can do nothing about it.
-  if (const auto why = grouping_fault(out, input.profile.params); !why.empty())
+  if (const auto why = grouping_fault(out.grouping, input.profile.params); !why.empty())
     throw std::logic_error(fmt::format("internal error: grouping '{}': {}", to_string(spec), why));
   return out;
 }
 
-Grouping make_unmeasured_grouping(const Spec& spec, const std::vector<TensorDesc>& params,
-                                  int ranks) {
+Grouped make_unmeasured_grouping(const Spec& spec, const std::vector<TensorDesc>& params,
+                                 int ranks) {
   if (params.empty()) return {};
   const std::vector<Seconds> none(params.size(), 0);
   const Profile profile{.params = params, .forward_s = none, .backward_s = none};
   Cluster cluster{.ranks_per_level = {ranks}};
   cluster.links["all_reduce"] = {{.latency_s = 1e-4, .bytes_per_s = 1e8}};
-  return make_grouping(spec, {.profile = profile, .cluster = cluster});
+  return make_grouped(spec, {.profile = profile, .cluster = cluster});
 }
 
 AffineCost all_reduce_cost(const Cluster& cluster) {
@@ -151,16 +156,33 @@ std::vector<Seconds> slowest_ready_times(const GroupInput& input) {
   return ready;
 }
 
-Seconds predict_step_s(const Grouping& grouping, const GroupInput& input) {
+Seconds predict_step_s(const Grouped& grouped, const GroupInput& input) {
   const auto ready = slowest_ready_times(input);
   const auto cost = all_reduce_cost(input.cluster);
-  Seconds now = 0;
-  for (const auto& bucket : grouping) {
-    for (const auto& slice : bucket.slices)
-      now = std::max(now, ready[static_cast<std::size_t>(slice.tensor)]);
-    now += cost(payload_bytes(bucket, input));
+  const Seconds computed = *std::max_element(ready.begin(), ready.end());
+  Seconds all = 0;
+  for (int step = 0; step < grouped.every; ++step) {
+    Seconds now = 0;
+    for (std::size_t b = 0; b < grouped.grouping.size(); ++b) {
+      if ((step + static_cast<std::int64_t>(b) + 1) % grouped.every != 0) continue;
+      const Bucket& bucket = grouped.grouping[b];
+      for (const auto& slice : bucket.slices)
+        now = std::max(now, ready[static_cast<std::size_t>(slice.tensor)]);
+      now += cost(payload_bytes(bucket, input));
+    }
+    all += std::max(now, computed);
   }
-  return std::max(now, *std::max_element(ready.begin(), ready.end()));
+  return all / grouped.every;
+}
+
+int interval_of_ratio(double communication_over_computation) {
+  if (!(communication_over_computation >= 0))
+    throw ConfigError(
+        fmt::format("covap: the ratio of communication to computation must be at "
+                    "least 0, got {}",
+                    communication_over_computation));
+  constexpr double kMost = 1 << 20;
+  return static_cast<int>(std::clamp(std::ceil(communication_over_computation), 1.0, kMost));
 }
 
 }  // namespace thinwire

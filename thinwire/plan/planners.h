@@ -4,6 +4,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "thinwire/core/registry.h"
@@ -25,16 +26,27 @@ struct GroupInput {
   double fixed_bytes = 0;     ///< affine: payload = fixed_bytes + bytes_per_byte * dense bytes
   double bytes_per_byte = 1;  ///< 1: dense
 };
-using GroupFn = std::function<Grouping(const GroupInput&, const Spec&)>;
+/// What a grouping planner says: the buckets, and how often each is sent.
+struct Grouped {
+  Grouped() = default;
+  Grouped(Grouping buckets) : grouping(std::move(buckets)) {}  // NOLINT: most say no more
+  Grouping grouping;
+  int every = 1;  ///< bucket b is sent in steps where (step + b + 1) % every == 0
+  /// Of parameters of which nothing is sent in a step: no gradient instead of zeros, so that
+  /// optimizers leave them and their state alone.
+  bool frozen = false;
+};
+using GroupFn = std::function<Grouped(const GroupInput&, const Spec&)>;
 using GroupRegistry = Registry<GroupFn>;
 
 const GroupRegistry& groupings();
 /// Runs the grouping named by `spec` and checks that every element stands in exactly one bucket.
 Grouping make_grouping(const Spec& spec, const GroupInput& input);
+Grouped make_grouped(const Spec& spec, const GroupInput& input);
 /// The same where nothing has been measured: every tensor takes no time, and the link is a
 /// stand-in. No tensors: no buckets.
-Grouping make_unmeasured_grouping(const Spec& spec, const std::vector<TensorDesc>& params,
-                                  int ranks);
+Grouped make_unmeasured_grouping(const Spec& spec, const std::vector<TensorDesc>& params,
+                                 int ranks);
 
 /// Empty, or the first reason why `grouping` does not fit the tensors: an element that stands in no
 /// bucket or in two, a bucket without slices, a bucket of several dtypes.
@@ -60,7 +72,12 @@ std::vector<Seconds> slowest_ready_times(const GroupInput& input);
 
 /// The step time the MG-WFBP cost model predicts for a grouping: exchanges in order, one at a time,
 /// each latency + bytes / rate, a bucket ready when its last gradient is (Shi, Chu, Li, INFOCOM
-/// 2019).
-Seconds predict_step_s(const Grouping& grouping, const GroupInput& input);
+/// 2019). Of a bucket in `every` steps only: the mean over these steps.
+Seconds predict_step_s(const Grouped& grouped, const GroupInput& input);
+
+/// COVAP's interval: the least number of steps over which the wire keeps up with the computation
+/// that it may hide behind, of the time that one dense exchange takes over that of the computation.
+/// ConfigError for a ratio that is no number of at least 0.
+int interval_of_ratio(double communication_over_computation);
 
 }  // namespace thinwire

@@ -11,8 +11,8 @@
 namespace thinwire {
 namespace {
 
-bool fires(const When& when, Phase phase, std::int64_t step) {
-  return when.phase == phase && (step + when.offset) % when.every == 0;
+bool fires_at(const When& when, Phase phase, std::int64_t step) {
+  return when.phase == phase && fires(when, step);
 }
 
 }  // namespace
@@ -44,19 +44,23 @@ void Step::move_to(std::int64_t step, int bucket) {
 }
 
 bool Step::starts(int declared, Phase phase) const {
-  return fires(declared_[static_cast<std::size_t>(declared)].sentence.start, phase, slot_.step);
+  return fires_at(declared_[static_cast<std::size_t>(declared)].sentence.start, phase, slot_.step);
 }
 
 bool Step::needs(int declared, Phase phase) const {
   const When& need = declared_[static_cast<std::size_t>(declared)].sentence.need;
-  return slot_.step >= need.lag && fires(need, phase, slot_.step);
+  return slot_.step >= need.lag && fires_at(need, phase, slot_.step);
 }
 
 void Step::start_bucket(const Declared& one, int bucket) {
-  Buckets& buckets = one.sentence.what == Role::gradient ? *gradients_ : *values_;
-  at::Tensor& message = buckets.message(bucket);
-  if (message.numel() > 0)
-    exchanger_.start(one.exchanges[static_cast<std::size_t>(bucket)], message, slot_);
+  const bool gradient = one.sentence.what == Role::gradient;
+  const int exchange = one.exchanges[static_cast<std::size_t>(bucket)];
+  // A gradient that does not go stays in a memory, a parameter stays what it is.
+  if (!gradient &&
+      !fires(exchanger_.plan().exchanges[static_cast<std::size_t>(exchange)].start, slot_.step))
+    return;
+  at::Tensor& message = (gradient ? *gradients_ : *values_).message(bucket);
+  if (message.numel() > 0) exchanger_.start(exchange, message, slot_);
 }
 
 void Step::start(int declared) {

@@ -66,7 +66,7 @@ std::vector<ConfigOption> make_options() {
       {"form", "Ranks", &C::form, 0, 0, "ef|topk{ratio=0.01}",
        "what travels: memories, then a codec; see thinwire list"},
       {"algorithm", "Ranks", &C::algorithm, 0, 0, "gather",
-       "of gradient exchanges: direct, gather, shard; empty: chosen"},
+       "of gradient exchanges: direct, gather, shard, tree, hierarchical; empty: chosen"},
       {"plan", "Ranks", &C::plan, 0, 0, "examples/plan/two_buckets.json",
        "plan file in place of grouping, form and algorithm, from thinwire plan or by hand"},
       {"interface", "Ranks", &C::interface, 0, 0, "lo",

@@ -99,14 +99,16 @@ Plan GradientSync::Impl::make_plan() {
   for (const Trained& one : trained)
     profile.params.push_back(
         {one.name, *dtype_of(one.tensor.scalar_type()), one.tensor.sizes().vec()});
-  Grouping grouping;
+  Grouped grouped;
   if (options.plan.empty())
-    grouping = make_unmeasured_grouping(parse_spec(options.grouping), profile.params, world.size());
+    grouped = make_unmeasured_grouping(parse_spec(options.grouping), profile.params, world.size());
+  skipped_is_frozen = grouped.frozen;
   PlanBuilder builder({.tensors = profile.params,
-                       .grouping = std::move(grouping),
+                       .grouping = std::move(grouped.grouping),
                        .ranks = world.size(),
                        .form = parse_chain(options.form),
-                       .algorithm = options.algorithm});
+                       .algorithm = options.algorithm,
+                       .every = grouped.every});
   strategy->declare(builder, profile);
   declarations = builder.declared();
   if (options.plan.empty()) return builder.plan();
@@ -159,14 +161,15 @@ void GradientSync::Impl::set_up(const std::string& when) {
   const Plan plan = make_plan();
   const FormState kept = exchanger ? exchanger->state() : FormState();
   exchanger = std::make_unique<Exchanger>(world, plan, recorder);
-  exchanger->load_state(kept);
+  keep_form_state(kept);
   check_plan_fits(plan);
   tensors.clear();
   for (const Trained& one : trained) tensors.push_back(one.tensor);
   const bool dense =
       std::all_of(plan.exchanges.begin(), plan.exchanges.end(), [](const Exchange& exchange) {
-        return exchange.form.empty() ||
-               (exchange.form.size() == 1 && exchange.form[0].name == "none");
+        return exchange.start.every == 1 &&
+               (exchange.form.empty() ||
+                (exchange.form.size() == 1 && exchange.form[0].name == "none"));
       });
   alone = world.size() == 1 && dense;
   sequence = exchanger->plan_digest();
@@ -180,6 +183,10 @@ void GradientSync::Impl::set_up(const std::string& when) {
     exchange_of[static_cast<std::size_t>(exchange.bucket)] = exchange.id;
     in_place[static_cast<std::size_t>(exchange.bucket)] = exchanger->in_place(exchange.id);
   }
+  const auto skips_steps = [](const Exchange& exchange) { return exchange.start.every > 1; };
+  if (std::any_of(plan.exchanges.begin(), plan.exchanges.end(), skips_steps))
+    must_agree(*world.membership(), "what is done with skipped gradients",
+               skipped_is_frozen ? "frozen" : "zero");
   if (exchanges_gradients) buckets = std::make_unique<Buckets>(plan, tensors, in_place);
   now = std::make_unique<Step>(*exchanger, declarations, tensors,
                                exchanges_gradients ? buckets.get() : nullptr, options.seed);

@@ -37,7 +37,7 @@ struct SyncOptions {
   std::string strategy = "sync_sgd";  ///< spec of a strategy
   std::string grouping = "size_cap";  ///< spec of a grouping
   std::string form = "none";          ///< chain of memories and a codec
-  std::string algorithm;              ///< direct, gather, shard; empty: chosen
+  std::string algorithm;              ///< direct, gather, shard, tree, hierarchical; empty: chosen
   std::string plan;                   ///< JSON text of a plan; empty: made from grouping and form
   std::uint64_t seed = 0;             ///< of codecs that draw numbers
   bool broadcast_buffers = true;      ///< rank 0's buffers before each training forward
@@ -104,7 +104,9 @@ class GradientSync {
   void set_buffers(std::vector<NamedTensor> buffers);
 
   /// What travels from the coming step on. Collective, between steps. What memories hold back is
-  /// kept for memories of the same name; with a form that has none it is lost.
+  /// kept, value by value of each parameter, for memories of the same name, whatever their options,
+  /// the codec behind them and the grouping; what a form has no memory for is dropped, and a notice
+  /// on each rank says how much.
   void set_form(const std::string& form);
   /// What memories and codecs keep, of all ranks: "rank0/..." of each of them and "all/..." of all
   /// together, on rank 0 (empty on the others). Collective, between steps.

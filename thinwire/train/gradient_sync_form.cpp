@@ -2,9 +2,12 @@
 // The forms of the data-parallel engine between steps: another form, and what memories and codecs
 // keep, gathered for a checkpoint and taken up from one.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/norm.h>
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
+#include <map>
 
 #include "thinwire/codec/torch_dtype.h"
 #include "thinwire/comm/membership.h"
@@ -90,6 +93,29 @@ std::vector<NamedTensor> GradientSync::Impl::form_state() {
     }
   }
   return out;
+}
+
+/// After a change: memories and codecs of the same names go on with what there was before, value by
+/// value of a parameter. What nobody takes up is lost, which a notice says.
+void GradientSync::Impl::keep_form_state(const FormState& before) {
+  if (before.empty()) return;
+  exchanger->load_state(before);
+  const FormState after = exchanger->state();
+  std::map<std::string, double> dropped;  // squares, by memory
+  for (const auto& [key, tensor] : before) {
+    if (!is_own(key) || !tensor.is_floating_point() || tensor.numel() == 0) continue;
+    const std::string stem = key.substr(0, key.rfind('[') + 1);
+    const auto taken = after.lower_bound(stem);
+    if (taken != after.end() && taken->first.starts_with(stem)) continue;
+    const auto first = key.find('/') + 1;
+    const double norm = tensor.norm().item<double>();
+    if (norm != 0) dropped[key.substr(first, key.find('/', first) - first)] += norm * norm;
+  }
+  for (const auto& [memory, squares] : dropped)
+    options.notice(fmt::format(
+        "step {}: what the memory '{}' has kept on this rank (2-norm {:.3g}) is dropped: "
+        "the form '{}' has no such memory for it",
+        step, memory, std::sqrt(squares), options.form));
 }
 
 void GradientSync::Impl::load_form_state(const std::vector<NamedTensor>& state) {

@@ -53,6 +53,7 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   void set_form(const std::string& form);
   std::vector<NamedTensor> form_state();
   void load_form_state(const std::vector<NamedTensor>& state);
+  void keep_form_state(const FormState& before);
 
   // gradient_sync_step.cpp: one step
   void begin();
@@ -74,6 +75,7 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   void exchange_rest();
   void add_late();
   void hand_out();
+  bool was_sent(int index) const;
   void learn();
   void close();
   void remember_failure(const std::string& text);
@@ -138,6 +140,7 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   bool exchanges_gradients = true;  ///< else no hooks and no buckets
   bool has_memories = false;        ///< gradients travel in a form with memories
   bool skips = false;               ///< the step does not count
+  bool skipped_is_frozen = false;   ///< a parameter of which nothing is sent has no gradient then
   bool synchronising = true;
   bool learned = false;        ///< expected counts are known
   bool is_open = false;        ///< a backward is running

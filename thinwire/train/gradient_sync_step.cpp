@@ -8,6 +8,7 @@
 // tensor of its own (never a write into memory that travels) and is exchanged at the end, which the
 // step header makes all ranks agree on.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/any.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_like.h>
@@ -134,8 +135,8 @@ void GradientSync::Impl::contribution(int index, const at::Tensor& added) {
     last_contribution_s = now;
     ++one.count;
     one.touched = true;
-    const int bucket = buckets->bucket_of(index);
-    if (bucket < next_bucket) return keep_late(one, grad);
+    const auto [first, last] = buckets->buckets_of(index);
+    if (first < next_bucket) return keep_late(one, grad);
     if (buckets->alone(index)) {
       one.owned = owns_its_memory(grad, added);
       search_kept(one, grad);
@@ -146,7 +147,8 @@ void GradientSync::Impl::contribution(int index, const at::Tensor& added) {
       grad = buckets->place(index);
     }
     if (!synchronising || !learned || one.count != one.expected) return;
-    if (--missing[static_cast<std::size_t>(bucket)] == 0) start_ready();
+    for (int bucket = first; bucket <= last; ++bucket) --missing[static_cast<std::size_t>(bucket)];
+    if (missing[static_cast<std::size_t>(first)] == 0) start_ready();
   } catch (const std::exception& error) {
     if (any_started())
       remember_failure(fmt::format("step {} failed before: {}", step, error.what()));
@@ -200,6 +202,7 @@ void GradientSync::Impl::start_ready() {
 
 void GradientSync::Impl::start_bucket(int bucket) {
   for (const int i : buckets->parameters_of(bucket)) {
+    if (buckets->buckets_of(i).first != bucket) continue;  // the rest of it: stands there already
     Trained& one = trained[static_cast<std::size_t>(i)];
     at::Tensor& grad = one.tensor.mutable_grad();
     if (!grad.defined()) {
@@ -348,7 +351,7 @@ void GradientSync::Impl::add_late() {
       dtype = dtype == DType::c64 ? DType::f32 : DType::f64;
       count *= 2;
     }
-    const int exchange = exchange_of[static_cast<std::size_t>(buckets->bucket_of(i))];
+    const int exchange = exchange_of[static_cast<std::size_t>(buckets->buckets_of(i).first)];
     group.all_reduce({exchange, step, i + 1}, {extra.data_ptr(), count, dtype, -1}, Combine::mean)
         .wait();
     view.add_(extra);
@@ -358,9 +361,12 @@ void GradientSync::Impl::add_late() {
 void GradientSync::Impl::hand_out() {
   for (int i = 0; i < static_cast<int>(trained.size()); ++i) {
     Trained& one = trained[static_cast<std::size_t>(i)];
-    // Used nowhere: whatever the user had there stays, as in one process.
-    one.tensor.mutable_grad() = used_anywhere(i) ? buckets->place(i) : one.kept;
-    if (skips) {  // no gradient, so that optimizers leave the parameter as it is
+    // Used nowhere: whatever the user had there stays, as in one process; but what memories have
+    // held back is somebody's gradient.
+    const bool any = used_anywhere(i) || (has_memories && buckets->place(i).any().item<bool>());
+    one.tensor.mutable_grad() = any ? buckets->place(i) : one.kept;
+    // No gradient: optimizers leave the parameter as it is.
+    if (skips || (skipped_is_frozen && !was_sent(i))) {
       one.tensor.mutable_grad().reset();
       one.late.reset();
     }
@@ -369,6 +375,19 @@ void GradientSync::Impl::hand_out() {
     one.touched = false;
     one.not_finite = 0;
   }
+}
+
+/// Whether some part of the parameter's gradient was exchanged in this step.
+bool GradientSync::Impl::was_sent(int index) const {
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (came_late(rank, index)) return true;
+  const auto [first, last] = buckets->buckets_of(index);
+  const auto& exchanges = exchanger->plan().exchanges;
+  for (int bucket = first; bucket <= last; ++bucket) {
+    const auto id = static_cast<std::size_t>(exchange_of[static_cast<std::size_t>(bucket)]);
+    if (fires(exchanges[id].start, step)) return true;
+  }
+  return false;
 }
 
 void GradientSync::Impl::learn() {

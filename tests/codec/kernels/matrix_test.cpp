@@ -53,11 +53,17 @@ TEST(Matrix, TimesEqualsThePlainLoops) {
 
 TEST(Matrix, TransposedTimesEqualsThePlainLoops) {
   with_all_shapes([](MatrixShape shape, int rank) {
-    const Floats p = normal(rank * shape.rows, 1);
-    Unaligned<float> m(normal(shape.elements(), 2)),
-        q(static_cast<std::size_t>(rank * shape.columns));
+    const Floats p = normal(rank * shape.rows, 1), gradient = normal(shape.elements(), 3);
+    Floats wanted_memory = normal(shape.elements(), 2);
+    Unaligned<float> m(wanted_memory), q(static_cast<std::size_t>(rank * shape.columns));
     Floats wanted(q.span().size());
-    reference::transposed_times(m.span(), shape, rank, p, wanted);
+    for (const bool accumulates : {true, false}) {
+      const std::span<const float> added = accumulates ? gradient : std::span<const float>();
+      reference::accumulate_transposed(wanted_memory, added, shape, rank, p, wanted);
+      accumulate_transposed(m.span(), added, shape, rank, p, q.span());
+      expect_same(m.span(), wanted_memory);
+      expect_same(q.span(), wanted);
+    }
     transposed_times(m.span(), shape, rank, p, q.span());
     expect_same(q.span(), wanted);
   });

@@ -5,6 +5,7 @@
 
 #include "tests/plan/models.h"
 #include "tests/support/expect_throw.h"
+#include "thinwire/plan/plan.h"
 
 namespace thinwire::test {
 namespace {
@@ -106,11 +107,42 @@ TEST(Covap, IntervalFollowsTheMeasuredRatio) {
   EXPECT_EQ(fast.group("covap{first=1,bytes=1}").size(), 3u);
 }
 
+// I = ceil(CCR), at least 1.
+TEST(Covap, IntervalOfARatio) {
+  EXPECT_EQ(interval_of_ratio(0), 1);
+  EXPECT_EQ(interval_of_ratio(0.3), 1);
+  EXPECT_EQ(interval_of_ratio(1), 1);
+  EXPECT_EQ(interval_of_ratio(1.01), 2);
+  EXPECT_EQ(interval_of_ratio(3.9), 4);
+  EXPECT_EQ(interval_of_ratio(1e300), 1 << 20);
+  TW_EXPECT_THROW(interval_of_ratio(-1), ConfigError, "at least 0, got -1");
+  TW_EXPECT_THROW(interval_of_ratio(std::nan("")), ConfigError, "got nan");
+}
+
+TEST(Covap, PlansEachBucketOnceInIntervalSteps) {
+  const auto m = unmeasured({{"a", DType::f32, {40}}, {"b", DType::f32, {10}}});
+  const Grouped grouped =
+      make_grouped(parse_spec("covap{interval=3,bytes=40,first=40,skipped=frozen}"), m.input());
+  EXPECT_EQ(grouped.every, 3);
+  EXPECT_TRUE(grouped.frozen);
+  const Plan plan = data_parallel_plan(m.profile.params, grouped.grouping, 2, {}, grouped.every);
+  for (std::size_t s = 0; s < grouped.grouping.size(); ++s) {
+    EXPECT_EQ(plan.exchanges[s].start.every, 3);
+    EXPECT_EQ(plan.exchanges[s].start.offset, static_cast<int>((s + 1) % 3));
+  }
+  // An exchange of 40 bytes takes 1.5 s; gradients are ready after 1 s and 2 s.
+  const Model timed = model(0, {1, 1}, {40, 40}, 1, 0.0125);
+  EXPECT_NEAR(timed.step_s("covap{interval=1,bytes=40,first=40}"), 4, 1e-9);
+  EXPECT_NEAR(timed.step_s("covap{interval=2,bytes=40,first=40}"), (3.5 + 2.5) / 2, 1e-9);
+}
+
 TEST(Covap, RefusesWrongOptions) {
   const auto m = vgg19();
   TW_EXPECT_THROW(m.group("covap"), ConfigError, "interval must be given");
   TW_EXPECT_THROW(m.group("covap{interval=0}"), ConfigError,
-                  "interval must be auto or at least 1, got 0");
+                  "interval must be auto or in [1, 1048576], got 0");
+  TW_EXPECT_THROW(m.group("covap{interval=2,skipped=none}"), ConfigError,
+                  "skipped must be zero or frozen, got 'none'");
   TW_EXPECT_THROW(m.group("covap{interval=2,bytes=0}"), ConfigError, "bytes must be at least 1");
   TW_EXPECT_THROW(m.group("covap{interval=2,first=0}"), ConfigError, "first must be at least 1");
 }

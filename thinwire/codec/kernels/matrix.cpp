@@ -92,13 +92,17 @@ void accumulate_times(std::span<float> memory, std::span<const float> gradient, 
   }
 }
 
-void transposed_times(std::span<const float> m, MatrixShape shape, int rank,
-                      std::span<const float> p, std::span<float> q) {
-  if (simd() == Simd::scalar) return reference::transposed_times(m, shape, rank, p, q);
+void accumulate_transposed(std::span<float> memory, std::span<const float> gradient,
+                           MatrixShape shape, int rank, std::span<const float> p,
+                           std::span<float> q) {
+  if (simd() == Simd::scalar)
+    return reference::accumulate_transposed(memory, gradient, shape, rank, p, q);
   check_factors(shape, rank, p, q);
-  check_matrix(m, shape, false);
+  check_matrix(memory, shape, false);
+  check_matrix(gradient, shape, true);
   std::fill(q.begin(), q.end(), 0.0F);
-  const MatrixJob job{.memory = writable(m),
+  const MatrixJob job{.memory = memory.data(),
+                      .gradient = gradient.empty() ? nullptr : gradient.data(),
                       .p = writable(p),
                       .q = q.data(),
                       .rows = shape.rows,
@@ -109,6 +113,11 @@ void transposed_times(std::span<const float> m, MatrixShape shape, int rank,
     const MatrixJob part = part_of(job, first);
     simd() == Simd::avx512 ? avx512::transposed_times(part) : avx2::transposed_times(part);
   }
+}
+
+void transposed_times(std::span<const float> m, MatrixShape shape, int rank,
+                      std::span<const float> p, std::span<float> q) {
+  accumulate_transposed({writable(m), m.size()}, {}, shape, rank, p, q);
 }
 
 void subtract_product(std::span<float> memory, MatrixShape shape, int rank,
@@ -180,15 +189,18 @@ void accumulate_times(std::span<float> memory, std::span<const float> gradient, 
       }
 }
 
-void transposed_times(std::span<const float> m, MatrixShape shape, int rank,
-                      std::span<const float> p, std::span<float> q) {
+void accumulate_transposed(std::span<float> memory, std::span<const float> gradient,
+                           MatrixShape shape, int rank, std::span<const float> p,
+                           std::span<float> q) {
   check_factors(shape, rank, p, q);
-  check_matrix(m, shape, false);
+  check_matrix(memory, shape, false);
+  check_matrix(gradient, shape, true);
+  for (std::size_t i = 0; i < gradient.size(); ++i) memory[i] += gradient[i];
   for (int c = 0; c < rank; ++c)
     for (Size j = 0; j < shape.columns; ++j) {
       float sum = 0;
       const auto term = [&](Size i) {
-        return m.data()[i * shape.columns + j] * p.data()[c * shape.rows + i];
+        return memory.data()[i * shape.columns + j] * p.data()[c * shape.rows + i];
       };
       Size i = 0;
       for (; i + 4 <= shape.rows; i += 4)

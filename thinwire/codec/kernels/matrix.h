@@ -28,6 +28,10 @@ constexpr std::int64_t block_of_rank(int rank) { return 4096 / (rank < 8 ? rank 
 void accumulate_times(std::span<float> memory, std::span<const float> gradient, MatrixShape shape,
                       int rank, std::span<const float> q, std::span<float> p);
 
+/// memory += gradient, where one is given, and q = memory^T p, in one pass.
+void accumulate_transposed(std::span<float> memory, std::span<const float> gradient,
+                           MatrixShape shape, int rank, std::span<const float> p,
+                           std::span<float> q);
 /// q = m^T p.
 void transposed_times(std::span<const float> m, MatrixShape shape, int rank,
                       std::span<const float> p, std::span<float> q);
@@ -47,8 +51,9 @@ std::uint64_t orthonormalise(std::span<float> factor, std::int64_t length, int r
 namespace reference {
 void accumulate_times(std::span<float> memory, std::span<const float> gradient, MatrixShape shape,
                       int rank, std::span<const float> q, std::span<float> p);
-void transposed_times(std::span<const float> m, MatrixShape shape, int rank,
-                      std::span<const float> p, std::span<float> q);
+void accumulate_transposed(std::span<float> memory, std::span<const float> gradient,
+                           MatrixShape shape, int rank, std::span<const float> p,
+                           std::span<float> q);
 void subtract_product(std::span<float> memory, MatrixShape shape, int rank,
                       std::span<const float> p, std::span<const float> q, std::span<float> out,
                       Write mode);

@@ -4,9 +4,9 @@
 // "Sparsified SGD with Memory" (2018); Karimireddy, Rebjock, Stich, Jaggi, "Error Feedback Fixes
 // SignSGD" (2019), arXiv 1901.09847.
 // Update rule: u = decay * r + x; send C(u); r = u - C(u).
-// Passes over memory: one that reads r and x and writes r; u is r itself, and the codec leaves in
-// it what it has not sent. Departs from the paper: the learning rate is not inside the memory; the
-// step is taken with what has been sent.
+// Passes over memory: one that reads r and x and writes r, which the codec joins with its own where
+// it can; u is r itself, and the codec leaves in it what it has not sent. Departs from the paper:
+// the learning rate is not inside the memory; the step is taken with what has been sent.
 #include <ATen/ops/add.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros_like.h>
@@ -28,6 +28,11 @@ class ErrorFeedback : public Memory {
     else
       residual_ = x.clone();
     x = residual_;
+  }
+  Tensor* lend(const Tensor& x, const Slot&) override {
+    if (decay_ != 1) return nullptr;
+    if (!residual_.defined()) residual_ = at::zeros_like(x);
+    return &residual_;
   }
   void sent(const Tensor& x, const Sent& sent, const Slot&) override {
     sent.residual(x, residual_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Meng, Sun, "Near-Linear Scaling Data Parallel Training with Overlapping-Aware Gradient
 // Compression", 2023, https://arxiv.org/abs/2311.04499. Buckets as PyTorch DDP fills them, large
-// ones cut, so that a strategy may send one bucket in I each step (every I, offset by bucket) and
-// still send about 1/I of the bytes.
+// ones cut, of which every I-th is sent in a step: bucket s of all where (step + s + 1) mod I = 0,
+// about 1/I of the bytes.
 //   m = median elements of a bucket;  k = floor(n / m - 0.3)
 //   shards(bucket of n elements) = 1 if k <= 0, else min(k + 1, I)
 //   I = ceil(communication / backward), measured, unless given
@@ -74,35 +74,41 @@ std::int64_t measured_interval(const GroupInput& input) {
   if (backward <= 0)
     throw ConfigError(
         "covap: interval must be given where no backward times have been measured, got auto");
-  constexpr double kMost = 1 << 20;
-  return static_cast<std::int64_t>(std::clamp(std::ceil(wire / backward), 1.0, kMost));
+  return interval_of_ratio(wire / backward);
 }
 
-Grouping covap(const GroupInput& input, const Spec& spec) {
+Grouped covap(const GroupInput& input, const Spec& spec) {
   SpecReader in(spec);
   const Bytes first = in.bytes("first", Bytes{1} << 20), cap = in.bytes("bytes", Bytes{25} << 20);
   const bool measured = in.text("interval", "auto") == "auto";
   const std::int64_t given = measured ? 0 : in.integer("interval", 1);
+  const std::string skipped = in.text("skipped", "zero");
   in.finish();
   if (first < 1) throw ConfigError(fmt::format("covap: first must be at least 1, got {}", first));
   if (cap < 1) throw ConfigError(fmt::format("covap: bytes must be at least 1, got {}", cap));
-  if (!measured && given < 1)
-    throw ConfigError(fmt::format("covap: interval must be auto or at least 1, got {}", given));
+  constexpr std::int64_t kMost = 1 << 20;
+  if (!measured && (given < 1 || given > kMost))
+    throw ConfigError(
+        fmt::format("covap: interval must be auto or in [1, {}], got {}", kMost, given));
+  if (skipped != "zero" && skipped != "frozen")
+    throw ConfigError(fmt::format("covap: skipped must be zero or frozen, got '{}'", skipped));
   const std::int64_t interval = measured ? measured_interval(input) : given;
 
   const Grouping whole = fill_as_ddp(input.profile.params, first, cap);
   std::vector<std::int64_t> sizes;
   sizes.reserve(whole.size());
   for (const Bucket& bucket : whole) sizes.push_back(elements_of(bucket));
-  if (sizes.empty()) return {};
+  Grouped out;
+  out.every = static_cast<int>(interval);
+  out.frozen = skipped == "frozen";
+  if (sizes.empty()) return out;
   auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
   std::nth_element(sizes.begin(), middle, sizes.end());
   const auto median = static_cast<double>(std::max<std::int64_t>(*middle, 1));
-  Grouping out;
   for (const Bucket& bucket : whole) {
     const auto more =
         static_cast<std::int64_t>(static_cast<double>(elements_of(bucket)) / median - 0.3);
-    cut(bucket, more <= 0 ? 1 : std::min(more + 1, interval), out);
+    cut(bucket, more <= 0 ? 1 : std::min(more + 1, interval), out.grouping);
   }
   return out;
 }
@@ -111,8 +117,8 @@ Grouping covap(const GroupInput& input, const Spec& spec) {
 
 void register_covap(GroupRegistry& registry) {
   registry.add("covap", covap,
-               "buckets as DDP fills them, large ones cut, for a strategy that sends one in "
-               "`interval` each step {interval=auto, bytes=25MiB, first=1MiB}");
+               "buckets as DDP fills them, large ones cut, one in `interval` sent each step "
+               "{interval=auto, skipped=zero or frozen, bytes=25MiB, first=1MiB}");
 }
 
 }  // namespace thinwire
