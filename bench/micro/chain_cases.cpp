@@ -52,11 +52,14 @@ struct Chain {
     }
   }
   void decode() { call.codec->decode(payload, out, Write::add); }
+  /// A step without sending: the memory alone, or with the gradient cleared.
   void skip(bool clears) {
     const at::NoGradGuard no_grad;
     call.slot.fires = false;
-    keep_all(call);
-    if (clears) call.value.zero_();
+    if (clears) return keep_all(call);
+    at::Tensor x = call.data;
+    call.memories[0]->before(x, call.slot);
+    call.memories[0]->sent(x, Sent(), call.slot);
   }
 
   Exchange exchange;
@@ -138,9 +141,9 @@ std::vector<Case> make_chain_cases(std::int64_t elements) {
   add({"ef|powersgd{rank=1}", 2.7, 5, 3, rounds}, "encode and residual", send);
   add({"ef|powersgd{rank=1}", 0, 6, 5, rounds}, "all passes", all);
   add({"ef|powersgd{rank=4}", 5, 5, 3, rounds}, "encode and residual", send);
-  add({"ef|none", 1, 2, 1, "one pass"}, "skipped step of covap",
+  add({"ef|none", 1, 2, 1, "one pass"}, "skipped step of covap, memory",
       [](Chain& chain) { chain.skip(false); });
-  add({"ef|none", 0, 2, 2, "the gradient is zero then"}, "skipped step of covap, gradient cleared",
+  add({"ef|none", 0, 2, 2, "one pass; the gradient is zero then"}, "skipped step of covap, all",
       [](Chain& chain) { chain.skip(true); });
   return cases;
 }

@@ -7,6 +7,8 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "thinwire/codec/torch_dtype.h"
 #include "thinwire/core/error.h"
 
@@ -70,13 +72,26 @@ void open_call(Call& call) {
 }
 
 void keep_all(Call& call) {
-  call.own.clear();
-  call.handles.clear();
-  if (call.memories.empty()) return;
-  open_call(call);
-  if (!call.slot.counts) return;
-  for (std::size_t i = call.memories.size(); i-- > 0;)
-    call.memories[i]->sent(call.kept_x[i], Sent(), call.slot);
+  call.value = call.data;
+  Tensor* sum = nullptr;
+  if (call.memories.size() == 1 && call.slot.counts && call.data.scalar_type() == at::kFloat)
+    sum = call.memories[0]->lend(call.data, call.slot);
+  if (sum != nullptr) {
+    constexpr std::int64_t kPiece = 1 << 16;  // values that are in a cache when they are cleared
+    for (std::int64_t begin = 0; begin < sum->numel(); begin += kPiece) {
+      const std::int64_t count = std::min(kPiece, sum->numel() - begin);
+      Tensor piece = call.data.narrow(0, begin, count);
+      sum->narrow(0, begin, count).add_(piece);
+      piece.zero_();
+    }
+  } else {
+    if (!call.memories.empty()) open_call(call);
+    if (call.slot.counts)
+      for (std::size_t i = call.memories.size(); i-- > 0;)
+        call.memories[i]->sent(call.kept_x[i], Sent(), call.slot);
+    call.value.zero_();
+  }
+  close_call(call);
 }
 
 bool propose(Call& call) {

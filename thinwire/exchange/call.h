@@ -98,8 +98,8 @@ std::unique_ptr<Codec> make_codec(const Exchange& exchange, const std::vector<Te
 Tensor flat_of(const Tensor& tensor);
 /// before() of all memories; call.x and call.value are ready then.
 void open_call(Call& call);
-/// A step in which the exchange does not fire: memories take up what has been produced, and keep
-/// it.
+/// A step in which the exchange does not fire: memories take up what has been produced, and what
+/// comes out, in call.data, is nothing.
 void keep_all(Call& call);
 /// Starts the next round of proposals; false if there is none. Then a stage is left.
 bool propose(Call& call);

@@ -6,10 +6,10 @@
 //     (a last memory that only adds lends its tensor instead, and the codec does all three)
 //   direct | gather | shard | tree | hierarchical: a source file each, in stages
 //   for m reversed: m.received(value)
-// In a step in which it does not fire (start.every, start.offset) nothing is sent: before() and
-// sent() with nothing sent, and the value is zero.
-// start() sends the first messages. What has to wait for them, and sends more, is done for all
-// exchanges under way when the first of them is waited for: the same place on all ranks.
+// In a step in which it does not fire (start.every, start.offset) nothing is sent: when it is
+// waited for, before() and sent() with nothing sent, and the value is zero. start() sends the first
+// messages. What has to wait for them, and sends more, is done for all exchanges under way when the
+// first of them is waited for: the same place on all ranks.
 #include "thinwire/exchange/exchanger.h"
 
 #include <ATen/core/grad_mode.h>
@@ -247,7 +247,8 @@ void Exchanger::start(int exchange_id, Tensor& data, const Slot& slot) {
   if (call.off) {
     call.recorded = true;  // no event: nothing is sent
     call.data = flat_of(data);
-    return keep_all(call);
+    call.handles.clear();
+    return;  // the rest when it is known that the step counts
   }
   impl_->with_words(exchange_id, [&] {
     if (call.in_place()) {
@@ -268,12 +269,7 @@ void Exchanger::wait(int exchange_id) {
   const at::NoGradGuard no_grad;
   if (call.off) {
     call.in_flight = false;
-    if (call.memories.empty()) {
-      call.data.zero_();  // nobody's contribution
-    } else {
-      call.value.zero_();
-      close_call(call);
-    }
+    keep_all(call);
     return impl_->close(call);
   }
   impl_->advance_all();
@@ -291,7 +287,7 @@ void Exchanger::take_back(int exchange_id) {
   if (call.memories.empty()) return wait(exchange_id);
   const at::NoGradGuard no_grad;
   call.in_flight = false;
-  impl_->with_words(exchange_id, [&] { thinwire::take_back(call); });
+  if (!call.off) impl_->with_words(exchange_id, [&] { thinwire::take_back(call); });
   impl_->close(call);
 }
 
