@@ -214,7 +214,12 @@ TEST(Judgement, ShapeCountsRules) {
   EXPECT_EQ(shape(0).sentence, "reproduced: 2 of 2 rules hold");
   EXPECT_EQ(shape(-3).shape, Shape::partly);
   EXPECT_EQ(shape(-3).sentence, "partly reproduced: 1 of 2 rules hold, 1 fails");
-  EXPECT_EQ(judge(with_rule(kWithin), differences({-3, -3})).shape, Shape::not_reproduced);
+  EXPECT_EQ(judge(with_rule(kWithin), differences({-3, -3.1, -3})).shape, Shape::not_reproduced);
+  EXPECT_EQ(judge(parse_experiment(kHead + kArms + "[[rule]]\n" + kWithin + "[[rule]]\n" + kBetter,
+                                   "s.toml"),
+                  differences({-3, -3.1, -3}))
+                .sentence,
+            "not reproduced: 0 of 2 rules hold, 2 fail");
   EXPECT_EQ(judge(with_rule(kWithin), {}).shape, Shape::incomplete);
 }
 

@@ -319,7 +319,10 @@ Judgement judge(const Experiment& experiment, const Measured& measured) {
     out.shape = held == all ? Shape::reproduced : held > 0 ? Shape::partly : Shape::not_reproduced;
   out.sentence = fmt::format("{}: {} of {} rules hold", word(out.shape), held, all);
   for (const RuleState state : {RuleState::fails, RuleState::undecided, RuleState::unmeasured})
-    if (counts[state] > 0) out.sentence += fmt::format(", {} {}", counts[state], word(state));
+    if (counts[state] > 0)
+      out.sentence +=
+          fmt::format(", {} {}", counts[state],
+                      state == RuleState::fails && counts[state] > 1 ? "fail" : word(state));
   return out;
 }
 
