@@ -78,6 +78,12 @@ Payload Codec::reduce(std::span<const Payload> payloads, int divisor, const Slot
   return encode(sum, slot);
 }
 
+void Codec::combine(std::span<const Payload> payloads, int divisor, Tensor& out) {
+  for (std::size_t i = 0; i < payloads.size(); ++i)
+    decode(payloads[i], out, i == 0 ? Write::set : Write::add);
+  conclude(out, divisor);
+}
+
 void Codec::conclude(Tensor& sum, int divisor) const {
   if (divisor != 1) sum.div_(divisor);
 }
@@ -90,7 +96,18 @@ void Codec::residual(const Tensor& x, const Payload& sent, Tensor& out) const {
   at::sub_out(out, x, value);
 }
 
+void Codec::forget(const Payload& sent, Tensor& x) const {
+  Tensor value = at::empty_like(x);
+  decode(sent, value, Write::set);
+  x.masked_fill_(value.ne(0), 0);
+}
+
 void Codec::visit_state(StateVisitor&) {}
+
+void StateVisitor::shared_elements(const std::string& name, Tensor& value) {
+  elements(name, value);
+}
+void StateVisitor::own(const std::string& name, Tensor& value) { tensor(name, value); }
 
 void Sent::residual(const Tensor& x, Tensor& out) const {
   if (nothing() && !out.is_same(x)) out.copy_(x);
@@ -99,6 +116,13 @@ void Sent::residual(const Tensor& x, Tensor& out) const {
     const Tensor from = whole ? x : x.narrow(0, part.begin, part.count);
     Tensor to = whole ? out : out.narrow(0, part.begin, part.count);
     part.codec->residual(from, *part.payload, to);
+  }
+}
+
+void Sent::forget(Tensor& x) const {
+  for (const Part& part : parts_) {
+    Tensor place = part.count == x.numel() ? x : x.narrow(0, part.begin, part.count);
+    part.codec->forget(*part.payload, place);
   }
 }
 

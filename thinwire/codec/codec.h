@@ -32,6 +32,10 @@ class StateVisitor {
   /// This rank's own: flat, one value an element of the bucket, in its order. Kept by parameter, so
   /// that it survives another grouping. Undefined: nothing yet.
   virtual void elements(const std::string& name, Tensor& value) = 0;
+  /// As elements(), but the same on all ranks. Default: elements().
+  virtual void shared_elements(const std::string& name, Tensor& value);
+  /// This rank's own, of any size, kept by name. Default: tensor().
+  virtual void own(const std::string& name, Tensor& value);
 };
 
 struct Payload {
@@ -43,12 +47,13 @@ struct Proposal {
   Combine op = Combine::max;
 };
 /// One firing of one exchange. `fires`: sent in this step. The exchanger sets
-/// exchange, rank and round.
+/// exchange, rank, ranks and round.
 struct Slot {
   std::int64_t step = 0;
   std::uint64_t seed = 0;
   std::int32_t exchange = 0;
   Rank rank = 0;
+  int ranks = 1;       ///< of the exchange's group
   int round = 0;       ///< of a codec with several
   bool counts = true;  ///< false: values are not fit to be sent; zeros go in their place, and
                        ///< memories stay as they are
@@ -99,6 +104,9 @@ class Codec {
   virtual std::optional<Proposal> propose(const Tensor& x, const Slot& slot);
   /// One payload of what several add up to. Default: decode, sum, conclude, encode.
   virtual Payload reduce(std::span<const Payload> payloads, int divisor, const Slot& slot);
+  /// What payloads of one step, of all ranks in their order, come to; where all ranks have them all
+  /// (gather). Default: decode, sum, conclude.
+  virtual void combine(std::span<const Payload> payloads, int divisor, Tensor& out);
   /// What the sum of decoded payloads means, in place. `divisor`: ranks where a mean is wanted,
   /// else 1. Default: divides.
   virtual void conclude(Tensor& sum, int divisor) const;
@@ -106,6 +114,8 @@ class Codec {
   virtual void commit(Payload& merged);
   /// What `sent` leaves of x. `out` may be x itself. Default: x - decode(sent).
   virtual void residual(const Tensor& x, const Payload& sent, Tensor& out) const;
+  /// x = 0 where `sent` has a value. Default: where its decoded value is not zero.
+  virtual void forget(const Payload& sent, Tensor& x) const;
   virtual void visit_state(StateVisitor& visitor);
 };
 using CodecFactory =

@@ -21,6 +21,8 @@ class Sent {
   bool nothing() const { return parts_.empty(); }
   /// What of x stays behind. `out` may be x itself, and then a codec touches no more than it must.
   void residual(const Tensor& x, Tensor& out) const;
+  /// x = 0 where a value has been sent.
+  void forget(Tensor& x) const;
 
  private:
   std::vector<Part> parts_;
@@ -44,6 +46,9 @@ class Memory {
   /// The step does not count: undoes before() and sent() of what had been produced (`x`, as it was
   /// then), to rounding. Default: UnsupportedError.
   virtual void take_back(const Tensor& x, const Tensor& own, const Slot& slot);
+  /// Whether sent() leaves in x what has not been sent. One that does not stands before one that
+  /// does, and in sent() leaves as it is what before() has bound x to.
+  virtual bool keeps_rest() const { return true; }
   virtual void visit_state(StateVisitor& visitor) = 0;
 };
 using MemoryFactory =

@@ -10,20 +10,33 @@
 
 #include "thinwire/plan/payload.h"
 
+namespace thinwire {
+namespace {
+/// k changes from step to step.
+bool topk_varies(const Spec& spec) {
+  const auto ratio = spec.params.find("ratio");
+  return spec.params.contains("warmup") ||
+         (ratio != spec.params.end() && ratio->second == "adaptive");
+}
+}  // namespace
+}  // namespace thinwire
+
 #ifdef TW_PAYLOAD
 namespace thinwire {
 
 void register_topk(PayloadRegistry& registry) {
   registry.add(
       "topk",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+      [](const Spec& spec, std::span<const TensorDesc> tensors) -> std::optional<Bytes> {
         SpecReader reader(spec);
         const std::int64_t n = value_count(tensors);
+        if (topk_varies(spec)) return std::nullopt;
         const std::int64_t k = selected_count(reader, spec.name, 0.01, n);
         const Bytes each = value_bytes(tensors);
         return std::min(n * each, k * each + position_bytes(n, k));
       },
-      "the values of largest magnitude and their positions {ratio=0.01, or count}");
+      "the values of largest magnitude and their positions {ratio=0.01, or count; warmup=steps; or "
+      "ratio=adaptive, mean=0.01, window=100}");
 }
 
 }  // namespace thinwire
@@ -137,6 +150,10 @@ class TopK : public Codec {
     auto* to = out.data_ptr<double>();
     for (const std::uint32_t i : chosen_.indices) to[i] = 0;
   }
+  void forget(const Payload& sent, Tensor& x) const override {
+    const bool last = payload_.defined() && sent.parts.at(0).is_same(payload_);
+    dense_ || last ? residual(x, sent, x) : Codec::forget(sent, x);
+  }
 
  private:
   void copy_values(const void* from, std::int64_t count, const Tensor& to) const {
@@ -153,14 +170,18 @@ class TopK : public Codec {
 
 }  // namespace
 
+std::unique_ptr<Codec> make_varying_topk(const Spec& spec, std::span<const TensorDesc> tensors);
+
 void register_topk(CodecRegistry& registry) {
-  registry.add("topk", [](const Spec& spec, std::span<const TensorDesc> tensors) {
-    SpecReader reader(spec);
-    const std::int64_t n = value_count(tensors);
-    const std::int64_t k = selected_count(reader, "topk", 0.01, n);
-    reader.finish();
-    return std::make_unique<TopK>(n, k, value_bytes(tensors));
-  });
+  registry.add("topk",
+               [](const Spec& spec, std::span<const TensorDesc> tensors) -> std::unique_ptr<Codec> {
+                 if (topk_varies(spec)) return make_varying_topk(spec, tensors);
+                 SpecReader reader(spec);
+                 const std::int64_t n = value_count(tensors);
+                 const std::int64_t k = selected_count(reader, "topk", 0.01, n);
+                 reader.finish();
+                 return std::make_unique<TopK>(n, k, value_bytes(tensors));
+               });
 }
 
 }  // namespace thinwire

@@ -39,6 +39,15 @@ void make_room(Tensor& kept, at::IntArrayRef shape, const at::TensorOptions& opt
     kept = at::empty(shape, options);
 }
 
+namespace {
+
+/// Whether a memory leaves in call.x what has not been sent.
+bool rest_is_kept(const Call& call) {
+  return !call.memories.empty() && call.memories.back()->keeps_rest();
+}
+
+}  // namespace
+
 void open_call(Call& call) {
   const at::ScalarType type = call.data.scalar_type(), wide = sum_type(type);
   const auto options = call.data.options().dtype(wide);
@@ -55,6 +64,7 @@ void open_call(Call& call) {
       call.x = call.wide;
     }
   }
+  call.told = false;
   if (!call.slot.counts) {
     call.x = at::zeros(call.data.sizes(), options);
     return;
@@ -68,7 +78,7 @@ void open_call(Call& call) {
     call.kept_x[i] = call.x;
   }
   // Rounds leave in x what they have not sent; without a memory that would be the caller's.
-  if (call.memories.empty() && call.codec->traits().rounds > 1) call.x = call.x.clone();
+  if (!rest_is_kept(call) && call.codec->traits().rounds > 1) call.x = call.x.clone();
 }
 
 void keep_all(Call& call) {
@@ -114,10 +124,11 @@ Payload encode(Call& call, Codec& codec, std::int64_t begin, std::int64_t count)
 }
 
 void tell_sent(Call& call, const Sent& sent) {
+  call.told = true;
   if (call.slot.counts)
     for (std::size_t i = call.memories.size() - (call.lent == nullptr ? 0 : 1); i-- > 0;)
       call.memories[i]->sent(call.kept_x[i], sent, call.slot);
-  const bool left_by_memory = call.slot.counts && !call.memories.empty();
+  const bool left_by_memory = call.slot.counts && rest_is_kept(call);
   if (call.slot.round + 1 < call.codec->traits().rounds && !left_by_memory)
     sent.residual(call.x, call.x);
 }
@@ -127,6 +138,10 @@ void take_back(Call& call) {
   call.more = false;
   call.proposal.reset();
   if (!call.slot.counts) return;
+  if (!call.told) {  // ranks were still to agree, or nothing is told before it has arrived
+    tell_sent(call, Sent());
+    call.own.clear();
+  }
   const auto options = call.data.options().dtype(sum_type(call.data.scalar_type()));
   const Tensor own = at::zeros(call.data.sizes(), options);
   std::int64_t begin = 0;
@@ -140,7 +155,7 @@ void take_back(Call& call) {
   }
   const Tensor produced = call.data.to(options.dtype().toScalarType());
   for (std::size_t i = call.memories.size(); i-- > 0;)
-    call.memories[i]->take_back(produced, own, call.slot);
+    call.memories[i]->take_back(i == 0 ? produced : call.kept_x[i - 1], own, call.slot);
 }
 
 void close_call(Call& call) {

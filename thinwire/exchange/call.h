@@ -61,6 +61,7 @@ struct Call {
 
   bool in_flight = false, recorded = true;
   bool more = false;       ///< a stage is left that advance() begins
+  bool told = false;       ///< memories know what has been sent
   bool off = false;        ///< under way, but nothing is sent in this step
   Tensor data;             ///< the caller's, flat where dense
   Tensor x;                ///< what is encoded: the caller's memory, or a memory's

@@ -230,6 +230,7 @@ void Exchanger::start(int exchange_id, Tensor& data, const Slot& slot) {
   call.slot = slot;
   call.slot.exchange = exchange_id;
   call.slot.rank = call.group->rank();
+  call.slot.ranks = call.group->size();
   call.slot.round = 0;
   call.part = 0;
   call.payload = 0;

@@ -38,9 +38,10 @@ std::vector<Place> places_of(const Plan& plan, const Bucket& bucket) {
 }
 
 /// [begin, end) out of the last brackets of a key.
-std::optional<std::pair<std::int64_t, std::int64_t>> range_of(std::string_view key) {
-  if (!key.ends_with("]")) return std::nullopt;
-  const auto open = key.rfind('['), colon = key.rfind(':');
+std::optional<std::pair<std::int64_t, std::int64_t>> range_of(std::string_view key,
+                                                              std::string_view brackets = "[]") {
+  if (!key.ends_with(brackets[1])) return std::nullopt;
+  const auto open = key.rfind(brackets[0]), colon = key.rfind(':');
   if (open == key.npos || colon == key.npos || colon < open) return std::nullopt;
   std::int64_t begin = -1, end = -1;
   const char* last = key.data() + key.size() - 1;
@@ -53,7 +54,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> range_of(std::string_view k
 
 }  // namespace
 
-bool is_own(std::string_view key) { return range_of(key).has_value(); }
+bool is_own(std::string_view key) { return range_of(key).has_value() || key.ends_with("[]"); }
 
 SaveState::SaveState(FormState& state, std::string prefix, const Plan& plan, const Bucket& bucket)
     : state_(state), prefix_(std::move(prefix)), plan_(plan), bucket_(bucket) {}
@@ -68,10 +69,17 @@ void SaveState::integer(const std::string& name, std::int64_t& value) {
   state_[prefix_ + name] = one;
 }
 
-void SaveState::elements(const std::string& name, Tensor& value) {
+void SaveState::elements(const std::string& name, Tensor& value) { put(name, value, "[]"); }
+void SaveState::shared_elements(const std::string& name, Tensor& value) { put(name, value, "()"); }
+void SaveState::own(const std::string& name, Tensor& value) {
+  if (value.defined()) state_[prefix_ + name + "[]"] = value.clone();
+}
+
+void SaveState::put(const std::string& name, Tensor& value, std::string_view brackets) {
   if (!value.defined()) return;
   for (const Place& place : places_of(plan_, bucket_))
-    state_[fmt::format("{}{}/{}[{}:{}]", prefix_, name, place.name, place.begin, place.end)] =
+    state_[fmt::format("{}{}/{}{}{}:{}{}", prefix_, name, place.name, brackets[0], place.begin,
+                       place.end, brackets[1])] =
         value.narrow(0, place.offset, place.end - place.begin).clone();
 }
 
@@ -93,15 +101,23 @@ void LoadState::integer(const std::string& name, std::int64_t& value) {
 }
 
 void LoadState::elements(const std::string& name, Tensor& value) {
+  put_together(name, value, "[]");
+}
+void LoadState::shared_elements(const std::string& name, Tensor& value) {
+  put_together(name, value, "()");
+}
+void LoadState::own(const std::string& name, Tensor& value) { tensor(name + "[]", value); }
+
+void LoadState::put_together(const std::string& name, Tensor& value, std::string_view brackets) {
   const auto places = places_of(plan_, bucket_);
   const std::int64_t total =
       places.empty() ? 0 : places.back().offset + places.back().end - places.back().begin;
   Tensor out;
   for (const Place& place : places) {
-    const std::string start = fmt::format("{}{}/{}[", prefix_, name, place.name);
+    const std::string start = fmt::format("{}{}/{}{}", prefix_, name, place.name, brackets[0]);
     for (auto it = state_.lower_bound(start); it != state_.end(); ++it) {
       if (!it->first.starts_with(start)) break;
-      const auto range = range_of(it->first);
+      const auto range = range_of(it->first, brackets);
       if (!range || range->second - range->first != it->second.numel())
         throw DataError(fmt::format("state '{}' has {} values", it->first, it->second.numel()));
       const std::int64_t begin = std::max(range->first, place.begin);
@@ -129,7 +145,7 @@ FormState redistribute(std::span<const FormState> earlier, int rank, int ranks) 
       }
       if (static_cast<int>(r) % ranks != rank) continue;
       const auto [place, fresh] = out.try_emplace(key, tensor);
-      if (!fresh) place->second = place->second.add(tensor);
+      if (!fresh && !key.ends_with("[]")) place->second = place->second.add(tensor);
     }
   return out;
 }

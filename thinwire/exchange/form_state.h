@@ -3,6 +3,8 @@
 // where a plan is made anew.
 //   gradient/ef/residual/fc1.weight[0:1000]   a rank's own, by values of a parameter
 //   gradient/powersgd/p/fc1.weight            the same on all ranks
+//   gradient/difference/mean/fc1.weight(0:1000)   the same on all ranks, by values of a parameter
+//   gradient/threshold/bound/fc1.weight[]     a rank's own, by name
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,8 +30,11 @@ class SaveState : public StateVisitor {
   void tensor(const std::string& name, Tensor& value) override;
   void integer(const std::string& name, std::int64_t& value) override;
   void elements(const std::string& name, Tensor& value) override;
+  void shared_elements(const std::string& name, Tensor& value) override;
+  void own(const std::string& name, Tensor& value) override;
 
  private:
+  void put(const std::string& name, Tensor& value, std::string_view brackets);
   FormState& state_;
   std::string prefix_;
   const Plan& plan_;
@@ -44,8 +49,11 @@ class LoadState : public StateVisitor {
   void tensor(const std::string& name, Tensor& value) override;
   void integer(const std::string& name, std::int64_t& value) override;
   void elements(const std::string& name, Tensor& value) override;
+  void shared_elements(const std::string& name, Tensor& value) override;
+  void own(const std::string& name, Tensor& value) override;
 
  private:
+  void put_together(const std::string& name, Tensor& value, std::string_view brackets);
   const FormState& state_;
   std::string prefix_;
   const Plan& plan_;
@@ -53,8 +61,9 @@ class LoadState : public StateVisitor {
 };
 
 /// The own entries of several ranks as those of rank `rank` of `ranks`: an earlier rank r goes to
-/// r % ranks, and what meets there is added, so that the sum over ranks stays. `files[r]`: of rank
-/// r then; entries that are equal everywhere are taken from rank 0.
+/// r % ranks, and what meets there is added, so that the sum over ranks stays; of what is kept by
+/// name the first stays. `earlier[r]`: of rank r then; entries that are equal everywhere are taken
+/// from rank 0.
 FormState redistribute(std::span<const FormState> earlier, int rank, int ranks);
 
 }  // namespace thinwire

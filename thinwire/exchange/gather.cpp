@@ -107,8 +107,9 @@ void finish(Call& call) {
   const int ranks = call.group->size();
   const bool fixed = call.codec->traits().fixed_size;
   std::vector<std::int64_t> at(call.own[0].parts.size(), 0);
+  std::vector<Payload> payloads(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    Payload payload;
+    Payload& payload = payloads[static_cast<std::size_t>(rank)];
     for (std::size_t p = 0; p < at.size(); ++p) {
       if (fixed) {
         payload.parts.push_back(call.arrived[p].select(0, rank));
@@ -117,9 +118,8 @@ void finish(Call& call) {
       payload.parts.push_back(call.arrived[2 * p + 1].narrow(0, at[p], length_of(call, rank, p)));
       at[p] += length_of(call, rank, p);
     }
-    call.codec->decode(payload, call.value, rank == 0 ? Write::set : Write::add);
   }
-  call.codec->conclude(call.value, call.divisor());
+  call.codec->combine(payloads, call.divisor(), call.value);
 }
 
 }  // namespace
