@@ -2,6 +2,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <limits>
 
 #include "tests/support/expect_throw.h"
@@ -31,6 +34,35 @@ TEST(Cast, RoundsToNearest) {
     codec->decode(payload, out, Write::add);
     EXPECT_TRUE(at::equal(out, 2 * x.to(type).to(at::kFloat)));
   }
+}
+
+// Halves are added by vectors into single precision, which reads less memory than floats do.
+TEST(Cast, KF28_HalvesAreNoSlowerToAddThanFloats) {
+  constexpr std::int64_t kCount = 10'020'874;
+  const auto halves = cast("cast{f16}", kCount);
+  const std::vector<TensorDesc> descs{{"w", DType::f32, {kCount}}};
+  const auto floats = codecs().find("none").make(parse_spec("none"), descs);
+  const at::Tensor x = at::ones({kCount});
+  const Payload half = halves->encode(x, {}), whole = floats->encode(x, {});
+  at::Tensor sum = at::zeros({kCount});
+  const auto seconds = [&](Codec& codec, const Payload& payload) {
+    const auto begin = std::chrono::steady_clock::now();
+    codec.decode(payload, sum, Write::add);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  double ratio = 0;
+  for (int attempt = 0; attempt < 5; ++attempt) {  // others may have the machine for a while
+    std::array<double, 5> of_half{}, of_whole{};
+    for (std::size_t i = 0; i < 5; ++i) {
+      of_half[i] = seconds(*halves, half);
+      of_whole[i] = seconds(*floats, whole);
+    }
+    std::sort(of_half.begin(), of_half.end());
+    std::sort(of_whole.begin(), of_whole.end());
+    ratio = of_half[2] / of_whole[2];
+    if (ratio <= 1) break;
+  }
+  EXPECT_LE(ratio, 1);
 }
 
 TEST(Cast, WantsAType) {
