@@ -217,7 +217,7 @@ def test_covap_sends_a_part_a_step(tmp_path):
              f"runs={tmp_path}", "report=false", "--json", "--ranks", "2", "--comm", "local")
     dense = last_object(run("train", *words))
     part = last_object(run("train", *words, "grouping=covap{interval=4,bytes=100KiB,first=10KiB}",
-                           "form=ef|none"))
+                           "form=ef{schedule=ramp}|none"))
     assert part["wire_bytes_per_step"] == pytest.approx(dense["wire_bytes_per_step"] / 4, rel=0.02)
 
 

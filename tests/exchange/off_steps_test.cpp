@@ -125,7 +125,7 @@ TEST(OffSteps, CutTensorsAreDenseBitForBit) {
 TEST(OffSteps, ReplicasAgreeAfterEveryStep) {
   const Watchdog watchdog;
   for (const int interval : {2, 3, 4, 8})
-    for (const std::string form : {"ef|none", "ef{decay=0.5}|none", "none", "ef|sign"})
+    for (const std::string form : {"ef|none", "ef{schedule=ramp}|none", "none", "ef|sign"})
       sync_ranks(3, [&](RankWorld& world) {
         Three model(world, grouping(interval), form);
         for (int step = 0; step < 2 * interval + 1; ++step) {
@@ -156,18 +156,21 @@ TEST(OffSteps, NothingIsLost) {
 // Gradients 1 to 7, sent at the first step and every third after it, by a plan written by hand.
 TEST(OffSteps, ScalarTrace) {
   const Watchdog watchdog;
-  sync_ranks(2, [](RankWorld& world) {
-    auto w = parameter(at::zeros({1}));
-    SyncOptions options = world.options();
-    options.plan = plan_by_hand(2, "ef|none");
-    GradientSync sync({{"w", w}}, {}, world.comm, options);
-    const std::vector<float> expected{1, 0, 0, 9, 0, 0, 18};
-    for (int step = 0; step < 7; ++step) {
-      backward(sync, [&] { return (w * (step + 1)).sum(); });
-      EXPECT_EQ(w.grad().item<float>(), expected[static_cast<std::size_t>(step)]) << step;
-      w.mutable_grad().reset();
-    }
-  });
+  const std::vector<std::pair<std::string, std::vector<float>>> traces{
+      {"ef|none", {1, 0, 0, 9, 0, 0, 18}},
+      {"ef{schedule=ramp,start=0.5,rise=0}|none", {1, 0, 0, 8, 0, 0, 15.5}}};
+  for (const auto& [form, expected] : traces)
+    sync_ranks(2, [&](RankWorld& world) {
+      auto w = parameter(at::zeros({1}));
+      SyncOptions options = world.options();
+      options.plan = plan_by_hand(2, form);
+      GradientSync sync({{"w", w}}, {}, world.comm, options);
+      for (int step = 0; step < 7; ++step) {
+        backward(sync, [&] { return (w * (step + 1)).sum(); });
+        EXPECT_EQ(w.grad().item<float>(), expected[static_cast<std::size_t>(step)]) << step;
+        w.mutable_grad().reset();
+      }
+    });
 }
 
 TEST(OffSteps, EverySliceGoesOnceInAnyIntervalSteps) {

@@ -30,7 +30,7 @@ def test_algorithms_agree():
 
 
 def test_covap():
-    a, b = ranks.run("train", grouping="covap{interval=2,bytes=100,first=100}", form="ef|none")
+    a, b = ranks.run("train", grouping="covap{interval=2,bytes=100,first=100}", form="ef{schedule=ramp}|none")
     assert a["parameters"] == b["parameters"] != scenarios.joined()
 
 
