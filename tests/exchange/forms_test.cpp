@@ -126,62 +126,6 @@ TEST_P(KnownFailures, KF14_ComplexInEveryForm) {
   }
 }
 
-// Two engines in one process: a generator, sent dense, and a critic with a memory.
-TEST_P(KnownFailures, KF47_TwoModelsInOneProcess) {
-  const Watchdog watchdog;
-  sync_ranks(2, [](RankWorld& world) {
-    struct Model {
-      at::Tensor w = parameter(at::eye(4)), b = parameter(at::zeros({4}));
-      GradientSync sync;
-      Model(RankWorld& world, const std::string& form)
-          : sync({{"w", w}, {"b", b}}, {}, world.comm, Told::options(world, form)) {}
-      void step(Rank rank, int step) {
-        const at::Tensor x = at::sin(at::arange(12, at::kFloat).view({3, 4}) + rank + 5 * step);
-        backward(sync, [&] { return at::linear(x, w, b).square().sum(); });
-        sgd({w, b}, 0.1);
-      }
-      bool equals(const Model& other) const {
-        return at::equal(w, other.w) && at::equal(b, other.b);
-      }
-    };
-    const std::string lossy = "ef|topk{ratio=0.25}";
-    Model generator_alone(world, "none"), critic_alone(world, lossy);
-    for (int step = 0; step < 3; ++step) generator_alone.step(world.rank, step);
-    for (int step = 0; step < 3; ++step) critic_alone.step(world.rank, step + 10);
-    auto generator = std::make_unique<Model>(world, "none");
-    Model critic(world, lossy);
-    for (int step = 0; step < 3; ++step) {
-      generator->step(world.rank, step);
-      critic.step(world.rank, step + 10);
-    }
-    EXPECT_TRUE(generator->equals(generator_alone));
-    EXPECT_TRUE(critic.equals(critic_alone));
-    generator.reset();
-    critic.step(world.rank, 20);
-    critic_alone.step(world.rank, 20);
-    EXPECT_TRUE(critic.equals(critic_alone)) << "the other engine is gone";
-
-    // Two engines on two sets of parameters of one model.
-    auto w = parameter(at::eye(4)), b = parameter(at::zeros({4}));
-    GradientSync first({{"w", w}}, {}, world.comm, Told::options(world, lossy));
-    GradientSync second({{"b", b}}, {}, world.comm, Told::options(world, "none"));
-    for (int step = 0; step < 3; ++step) {
-      const at::Tensor x = at::sin(at::arange(12, at::kFloat).view({3, 4}) + world.rank + step);
-      first.begin();
-      second.begin();
-      at::Tensor out = at::linear(x, w, b).square().sum();
-      at::Tensor* const outputs[] = {&out};
-      first.mark(outputs);
-      second.mark(outputs);
-      out.backward();
-      sgd({w, b}, 0.1);
-      must_agree(
-          *world.comm.membership(), "parameters",
-          std::to_string(w.sum().item<double>()) + " " + std::to_string(b.sum().item<double>()));
-    }
-  });
-}
-
 TEST_P(KnownFailures, KF16_SeveralBucketsOfFactors) {
   const Watchdog watchdog;
   for (int repetition = 0; repetition < 5; ++repetition)
