@@ -23,12 +23,17 @@ std::span<std::uint8_t> section(const Tensor& bytes, Bytes begin, Bytes count) {
       .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
 }
 
-const Tensor& checked_bytes(std::string_view codec, const Payload& payload, Bytes count) {
-  if (payload.parts.size() != 1 || payload.parts[0].scalar_type() != at::kByte)
-    throw DataError(fmt::format("{}: a payload is one part of bytes, got {} parts", codec,
+const Tensor& checked_any_bytes(std::string_view codec, const Payload& payload) {
+  if (payload.parts.size() != 1 || payload.parts[0].scalar_type() != at::kByte ||
+      payload.parts[0].dim() != 1 || !payload.parts[0].is_contiguous())
+    throw DataError(fmt::format("{}: a payload is one dense part of bytes, got {} parts", codec,
                                 payload.parts.size()));
-  const Tensor& bytes = payload.parts[0];
-  if (bytes.dim() != 1 || bytes.numel() != count || !bytes.is_contiguous())
+  return payload.parts[0];
+}
+
+const Tensor& checked_bytes(std::string_view codec, const Payload& payload, Bytes count) {
+  const Tensor& bytes = checked_any_bytes(codec, payload);
+  if (bytes.numel() != count)
     throw DataError(
         fmt::format("{}: a payload must have {} bytes, got {}", codec, count, bytes.numel()));
   return bytes;

@@ -20,6 +20,8 @@ std::span<std::uint8_t> section(const Tensor& bytes, Bytes begin, Bytes count);
 /// The one part of a payload, dense bytes on the host or a device. DataError that names the codec
 /// where it is another part count, type or length.
 const Tensor& checked_bytes(std::string_view codec, const Payload& payload, Bytes count);
+/// The same for a payload of any length.
+const Tensor& checked_any_bytes(std::string_view codec, const Payload& payload);
 /// `out`, or a fresh tensor where it is undefined; zero then, or if mode is set.
 void prepare_sum(Tensor& out, std::int64_t count, at::ScalarType type, Write mode);
 /// decode() of a codec that works in single precision: `write` sets or adds to `out` where that has

@@ -82,6 +82,7 @@ struct CodecTraits {
   bool merges = false;
   /// encode_rest() of single precision passes memory less often than its three parts.
   bool joins = false;
+  Bytes proposals = 0;  ///< of a step, in all; they come on top of the payload, in plans too
 };
 
 /// Values are flat, dense and real: of one bucket, f64 where the bucket has f64, else f32.

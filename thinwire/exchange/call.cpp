@@ -108,6 +108,7 @@ bool propose(Call& call) {
   call.proposal = call.codec->propose(call.x, call.slot);
   call.more = call.proposal.has_value();
   if (!call.more) return false;
+  call.payload += static_cast<Bytes>(call.proposal->value.nbytes());
   call.handles.assign(1,
                       call.group->all_reduce(call.next_message(), buffer_of(call.proposal->value),
                                              call.proposal->op));

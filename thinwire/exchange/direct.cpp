@@ -22,11 +22,17 @@ std::string prepare(Call& call) {
   return {};
 }
 
+/// Integers have no mean: a codec's are added, and it divides what it decodes.
+bool adds_integers(const Call& call, const Tensor& part) {
+  return !call.codec->traits().identity && at::isIntegralType(part.scalar_type(), false);
+}
+
 void send(Call& call, const Tensor& sent) {
   call.payload += static_cast<Bytes>(sent.nbytes());
+  const bool mean = call.exchange->combine == Combine::mean;
+  const Combine op = mean && adds_integers(call, sent) ? Combine::sum : call.exchange->combine;
   if (sent.numel() > 0)
-    call.handles.push_back(
-        call.group->all_reduce(call.next_message(), buffer_of(sent), call.exchange->combine));
+    call.handles.push_back(call.group->all_reduce(call.next_message(), buffer_of(sent), op));
 }
 
 /// The transport writes its sums over what it is given, so memories are told before.
@@ -65,6 +71,8 @@ void merge(Call& call) {
   for (Handle& handle : call.handles) handle.wait();
   call.codec->commit(call.merged);
   call.codec->decode(call.merged, call.value, call.slot.round == 0 ? Write::set : Write::add);
+  if (!call.merged.parts.empty() && adds_integers(call, call.merged.parts[0]))
+    call.codec->conclude(call.value, call.divisor());
 }
 
 void advance(Call& call) {

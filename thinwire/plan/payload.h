@@ -14,8 +14,8 @@
 
 namespace thinwire {
 
-/// Bytes of one rank's payload of a bucket, or nothing where they depend on values; throws
-/// ConfigError for options that the codec refuses.
+/// Bytes of one rank's payload of a bucket, proposals included, or nothing where they depend on
+/// values; throws ConfigError for options that the codec refuses.
 using PayloadFn = std::function<std::optional<Bytes>(const Spec&, std::span<const TensorDesc>)>;
 using PayloadRegistry = Registry<PayloadFn>;
 /// All codecs, with their help. Each registers here in the part of its source that needs no torch.
