@@ -14,7 +14,7 @@ std::unique_ptr<Codec> chunk_dct(const std::string& options, std::vector<std::in
   return codecs().find("chunk_dct").make(parse_spec("chunk_dct{" + options + "}"), descs);
 }
 
-at::Tensor decoded(Codec& codec, const at::Tensor& x) {
+at::Tensor dct_decoded(Codec& codec, const at::Tensor& x) {
   at::Tensor out;
   codec.decode(codec.encode(x, {}), out, Write::set);
   return out.clone();
@@ -44,7 +44,7 @@ TEST(ChunkDct, IsExactWhereAllCoefficientsAreSent) {
     std::int64_t n = 1;
     for (const std::int64_t extent : shape) n *= extent;
     const at::Tensor x = at::randn({n});
-    EXPECT_LT((decoded(*codec, x) - x).abs().max().item<float>(), 1e-5F);
+    EXPECT_LT((dct_decoded(*codec, x) - x).abs().max().item<float>(), 1e-5F);
   }
 }
 
@@ -55,7 +55,7 @@ TEST(ChunkDct, KeepsTheLargestCoefficientsOfABlockOfTwoDimensions) {
   const at::Tensor wave = at::outer(d[2], d[5]), small = at::outer(d[0], d[1]);
   const at::Tensor x = at::cat({wave * 3 + small, small * -2}, 1).contiguous();
   const at::Tensor want = at::cat({wave * 3, small * -2}, 1);
-  EXPECT_TRUE(at::allclose(decoded(*codec, x.view({-1})).view({8, 16}), want, 1e-5, 1e-5));
+  EXPECT_TRUE(at::allclose(dct_decoded(*codec, x.view({-1})).view({8, 16}), want, 1e-5, 1e-5));
 }
 
 // Peng et al. 2024: 32 of 64 x 64 at 12 bytes each are 384 bytes a block; here 164.

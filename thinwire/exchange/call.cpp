@@ -34,6 +34,17 @@ Tensor flat_of(const Tensor& tensor) {
   return tensor.reshape({-1});
 }
 
+bool keeps_tensors(Codec& codec) {
+  struct AnyTensor : StateVisitor {
+    void tensor(const std::string&, Tensor&) override { any = true; }
+    void integer(const std::string&, std::int64_t&) override {}
+    void elements(const std::string&, Tensor&) override { any = true; }
+    bool any = false;
+  } state;
+  codec.visit_state(state);
+  return state.any;
+}
+
 void make_room(Tensor& kept, at::IntArrayRef shape, const at::TensorOptions& options) {
   if (!kept.defined() || kept.sizes() != shape || kept.dtype() != options.dtype())
     kept = at::empty(shape, options);

@@ -108,6 +108,9 @@ bool propose(Call& call);
 Payload encode(Call& call, Codec& codec, std::int64_t begin, std::int64_t count);
 /// Tells the memories what has been sent; call.x is what stays behind then, where a round follows.
 void tell_sent(Call& call, const Sent& sent);
+/// Whether a codec keeps tensors between steps, which must be the same on all ranks; a number is
+/// the same in all parts of a bucket.
+bool keeps_tensors(Codec& codec);
 /// Makes `kept` a tensor of this shape and type; keeps it if it is one.
 void make_room(Tensor& kept, at::IntArrayRef shape, const at::TensorOptions& options);
 /// received() of all memories; then the value stands in call.data.

@@ -24,6 +24,7 @@ std::string prepare(Call& call) {
   const CodecTraits traits = call.codec->traits();
   if (traits.merges) return "this form needs a sum in the transport";
   if (!traits.fixed_size) return "payloads whose size depends on their values are not built in";
+  if (keeps_tensors(*call.codec)) return "this form keeps state, which hosts would not share";
   if (call.hosts == nullptr && call.group) return "a plan must name it";
   return {};
 }

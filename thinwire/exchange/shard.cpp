@@ -29,22 +29,12 @@ DType real_type(const std::vector<TensorDesc>& descs) {
   return descs[0].dtype == DType::c128 ? DType::f64 : descs[0].dtype;
 }
 
-/// Whether a codec keeps tensors between steps; a number is the same in all parts.
-class AnyState : public StateVisitor {
- public:
-  void tensor(const std::string&, Tensor&) override { any = true; }
-  void integer(const std::string&, std::int64_t&) override {}
-  void elements(const std::string&, Tensor&) override { any = true; }
-  bool any = false;
-};
-
 std::string prepare(Call& call) {
   const CodecTraits traits = call.codec->traits();
   if (traits.merges) return "this form needs a sum in the transport";
   if (!traits.fixed_size) return "payloads whose size depends on their values are not built in";
-  AnyState state;
-  call.codec->visit_state(state);
-  if (state.any) return "this form keeps state, which would be split between the owners of parts";
+  if (keeps_tensors(*call.codec))
+    return "this form keeps state, which would be split between the owners of parts";
   if (!call.group) return {};
   const std::int64_t elements = value_count(call.descs);
   const int ranks = call.group->size();

@@ -9,7 +9,7 @@ namespace thinwire::test {
 namespace {
 
 const std::vector<TensorDesc> kEight{{"w", DType::f64, {6}}, {"b", DType::f64, {2}}};
-at::Tensor gradient(int t) { return at::sin(at::arange(8, at::kDouble) * 1.7 + t); }
+at::Tensor dgc_gradient(int t) { return at::sin(at::arange(8, at::kDouble) * 1.7 + t); }
 
 }  // namespace
 
@@ -17,7 +17,7 @@ TEST(DgcMomentum, WithMaskingAndEverythingSentIsSgdWithoutMomentum) {
   for (const std::string codec : {"topk{ratio=1}", "none"}) {
     Workers workers(1, "dgc_momentum|" + codec, kEight);
     for (int t = 0; t < 30; ++t)
-      EXPECT_TRUE(at::equal(workers.step({gradient(t)}), gradient(t))) << codec << " " << t;
+      EXPECT_TRUE(at::equal(workers.step({dgc_gradient(t)}), dgc_gradient(t))) << codec << " " << t;
   }
 }
 
@@ -26,7 +26,7 @@ TEST(DgcMomentum, WithoutMaskingAndEverythingSentIsSgdWithMomentum) {
   Workers ahead(1, "dgc_momentum{masking=no,nesterov=yes}|none", kEight);
   at::Tensor buffer = at::zeros({8}, at::kDouble);
   for (int t = 0; t < 30; ++t) {
-    const at::Tensor g = gradient(t);
+    const at::Tensor g = dgc_gradient(t);
     buffer = g + buffer * 0.9;
     EXPECT_LT((plain.step({g}) - buffer).abs().max().item<double>(), 1e-14) << t;
     EXPECT_LT((ahead.step({g}) - (g + buffer * 0.9)).abs().max().item<double>(), 1e-13) << t;
@@ -52,7 +52,8 @@ TEST(DgcMomentum, LosesNothingOfWhatItAccumulates) {
   Workers workers(1, "dgc_momentum{beta=0.5}|topk{count=3}", kEight);
   at::Tensor momentum = at::zeros({8}, at::kDouble), made = momentum, sent = momentum;
   for (int t = 0; t < 40; ++t) {
-    const at::Tensor g = at::floor(gradient(t) * 64);  // halves of integers add without rounding
+    const at::Tensor g =
+        at::floor(dgc_gradient(t) * 64);  // halves of integers add without rounding
     momentum = workers.step({g}).defined() ? g + momentum * 0.5 : momentum;
     made = made + momentum;
     sent = sent + workers.last_own[0];

@@ -43,8 +43,7 @@ Quantised quantise(std::span<const float> x, float step) {
     out.levels[i] = static_cast<std::int32_t>(std::lrintf(x[i] / step));
     most = std::max(most, std::abs(out.levels[i]));
   }
-  out.bits =
-      most == 0 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint32_t>(most))) + 1;
+  out.bits = most == 0 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint32_t>(most))) + 1;
   return out;
 }
 
