@@ -117,7 +117,7 @@ TEST_P(KnownFailures, KF27_EveryOptionOnALengthThatIsNoSquare) {
       10);
 }
 
-TEST_P(KnownFailures, KF47_TwoModelsInOneProcess) {
+TEST_P(KnownFailures, KF47_AGeneratorAndACritic) {
   const Watchdog watchdog;
   sync_ranks(2, [](RankWorld& world) {
     Layer generator_alone(world, "none", 0), critic_alone(world, "ef|topk{ratio=0.25}", 5);
