@@ -82,7 +82,7 @@ std::string unit(Metric metric) {
   return metric == Metric::test_accuracy ? "points" : "% of test loss";
 }
 
-std::string interval_text(const Interval& interval, Metric metric) {
+std::string interval_text(const MeanInterval& interval, Metric metric) {
   if (interval.count < 2)
     return fmt::format("{:+.2f} {} (one seed, no interval)", interval.mean, unit(metric));
   return fmt::format("{:+.2f} {} [{:+.2f}, {:+.2f}], {} seeds", interval.mean, unit(metric),

@@ -79,7 +79,7 @@ std::vector<std::string> cells(const ArmSummary& row) {
 
 std::string piped(std::string text) {
   for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
-    text.insert(at, "\\");
+    text.insert(at, 1, '\\');
   return text;
 }
 

@@ -16,9 +16,9 @@ struct ArmSummary {
   const Arm* arm = nullptr;
   int finished = 0, diverged = 0, failed = 0;
   double test_accuracy = 0, test_loss = 0, bytes_per_step = 0, step_s = 0;  ///< step_s: median
-  std::optional<Interval> gain;  ///< test accuracy minus the control's at the same seed, in points
-  std::vector<double> gains;     ///< the same, a seed each
-  std::optional<double> less;    ///< the control's bytes over its own
+  std::optional<MeanInterval> gain;  ///< accuracy minus the control's at the same seed, in points
+  std::vector<double> gains;         ///< the same, a seed each
+  std::optional<double> less;        ///< the control's bytes over its own
 };
 /// In the order of the experiment; arms that have not run are left out.
 std::vector<ArmSummary> summaries(const Experiment& experiment, const Measured& measured);

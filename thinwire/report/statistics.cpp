@@ -25,7 +25,7 @@ double student_t95(int freedom) {
          (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * v * v * v);
 }
 
-std::optional<Interval> mean_interval(std::span<const double> values) {
+std::optional<MeanInterval> mean_interval(std::span<const double> values) {
   if (values.empty()) return std::nullopt;
   double sum = 0;
   for (const double value : values) {
@@ -39,7 +39,7 @@ std::optional<Interval> mean_interval(std::span<const double> values) {
   const int count = static_cast<int>(values.size());
   double half = std::numeric_limits<double>::infinity();
   if (count > 1) half = student_t95(count - 1) * std::sqrt(squares / (n - 1) / n);
-  return Interval{.mean = mean, .lower = mean - half, .upper = mean + half, .count = count};
+  return MeanInterval{.mean = mean, .lower = mean - half, .upper = mean + half, .count = count};
 }
 
 }  // namespace thinwire

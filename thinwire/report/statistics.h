@@ -8,13 +8,13 @@ namespace thinwire {
 
 /// A mean and where it lies with 95 % confidence, were the values drawn from a normal distribution.
 /// One value alone says nothing of its spread: the interval is then unbounded.
-struct Interval {
+struct MeanInterval {
   double mean = 0, lower = 0, upper = 0;
   int count = 0;
 };
 
 /// Nothing for no values; DataError for a value that is no finite number.
-std::optional<Interval> mean_interval(std::span<const double> values);
+std::optional<MeanInterval> mean_interval(std::span<const double> values);
 
 /// With 95 % confidence |t| is at most this, for `freedom` >= 1 degrees of freedom.
 double student_t95(int freedom);
