@@ -205,6 +205,11 @@ TEST_P(Codecs, SizeIsThePrediction) {
   });
 }
 
+TEST_P(Codecs, PlansKnowWhetherPayloadsAdd) {
+  const auto codec = make(GetParam(), std::vector<TensorDesc>{{"a", DType::f32, {8, 12}}});
+  EXPECT_EQ(payload_sums(parse_chain(GetParam())), codec->traits().summable);
+}
+
 TEST_P(Codecs, KeepShapeAndFiniteness) {
   for_all([](Codec& codec, const at::Tensor& x, const std::vector<TensorDesc>&) {
     at::Tensor left = x.clone();

@@ -9,10 +9,10 @@
 namespace thinwire {
 
 void register_cast(PayloadRegistry& registry) {
-  registry.add(
-      "cast",
-      [](const Spec&, std::span<const TensorDesc> tensors) { return 2 * value_count(tensors); },
-      "half precision on the wire {f16} or {bf16}");
+  registry.add("cast", summed([](const Spec&, std::span<const TensorDesc> tensors) {
+                 return 2 * value_count(tensors);
+               }),
+               "half precision on the wire {f16} or {bf16}");
 }
 
 }  // namespace thinwire

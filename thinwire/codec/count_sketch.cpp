@@ -45,12 +45,11 @@ namespace thinwire {
 
 void register_count_sketch(PayloadRegistry& registry) {
   registry.add(
-      "count_sketch",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+      "count_sketch", summed([](const Spec& spec, std::span<const TensorDesc> tensors) {
         SpecReader reader(spec);
         const SketchSize size = count_sketch_size(reader, value_count(tensors));
         return 4 * size.rows * size.columns;
-      },
+      }),
       "random sums of the bucket, added in the transport {ratio=0.1, rows=3, unbiased=no}");
 }
 

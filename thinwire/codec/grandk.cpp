@@ -44,12 +44,11 @@ namespace thinwire {
 
 void register_grandk(PayloadRegistry& registry) {
   registry.add(
-      "grandk",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+      "grandk", summed([](const Spec& spec, std::span<const TensorDesc> tensors) {
         SpecReader reader(spec);
         const GrandKSize size = grandk_size(spec, reader, value_count(tensors));
         return size.grid.bytes(size.k) + (size.k > 0 ? agreement_bytes(1) : 0);
-      },
+      }),
       "the next k values of a permutation that ranks share, as qsgd_max_norm {count=10000, or "
       "ratio; bits=4 and a sign, ranks=64 at most, unbiased=no}");
 }

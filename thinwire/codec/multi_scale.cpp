@@ -48,12 +48,11 @@ namespace thinwire {
 
 void register_multi_scale(PayloadRegistry& registry) {
   registry.add(
-      "multi_scale",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+      "multi_scale", summed([](const Spec& spec, std::span<const TensorDesc> tensors) {
         SpecReader reader(spec);
         const std::int64_t n = value_count(tensors);
         return multi_scale_size(reader).grid.bytes(n) + multi_scale_proposals(n);
-      },
+      }),
       "qsgd on two grids, added in the transport {bits=6 and a sign, fine=10, ranks=64 at most}");
 }
 

@@ -8,14 +8,12 @@
 namespace thinwire {
 
 void register_none(PayloadRegistry& registry) {
-  registry.add(
-      "none",
-      [](const Spec&, std::span<const TensorDesc> tensors) {
-        Bytes bytes = 0;
-        for (const TensorDesc& tensor : tensors) bytes += dense_bytes(tensor);
-        return bytes;
-      },
-      "the values as they are, without a copy");
+  registry.add("none", summed([](const Spec&, std::span<const TensorDesc> tensors) {
+                 Bytes bytes = 0;
+                 for (const TensorDesc& tensor : tensors) bytes += dense_bytes(tensor);
+                 return bytes;
+               }),
+               "the values as they are, without a copy");
 }
 
 }  // namespace thinwire

@@ -54,11 +54,10 @@ namespace thinwire {
 
 void register_pca(PayloadRegistry& registry) {
   registry.add(
-      "pca",
-      [](const Spec& spec, std::span<const TensorDesc>) -> std::optional<Bytes> {
+      "pca", summed([](const Spec& spec, std::span<const TensorDesc>) -> std::optional<Bytes> {
         read_pca(spec);
         return std::nullopt;  // one size while it collects, another after
-      },
+      }),
       "slices in a basis fitted to slices before {block=512, keep=64, collect=100, use=400}");
 }
 

@@ -45,8 +45,7 @@ namespace thinwire {
 
 void register_powersgd(PayloadRegistry& registry) {
   registry.add(
-      "powersgd",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+      "powersgd", summed([](const Spec& spec, std::span<const TensorDesc> tensors) {
         SpecReader reader(spec);
         const std::int64_t rank = reader.integer("rank", 1), rounds = reader.integer("rounds", 2);
         const double gain = reader.number("gain", 1);
@@ -63,7 +62,7 @@ void register_powersgd(PayloadRegistry& registry) {
               one.rank > 0 ? one.rank * (one.rows + one.columns) * rounds : 2 * value_count(tensor);
         }
         return values * 4 / 2;
-      },
+      }),
       "low-rank factors of matrices by warm-started power iteration {rank=1, rounds=2, gain=1}");
 }
 

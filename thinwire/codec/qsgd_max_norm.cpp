@@ -32,14 +32,12 @@ GridSize qsgd_max_norm_size(SpecReader& reader) {
 namespace thinwire {
 
 void register_qsgd_max_norm(PayloadRegistry& registry) {
-  registry.add(
-      "qsgd_max_norm",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
-        SpecReader reader(spec);
-        const std::int64_t n = value_count(tensors);
-        return qsgd_max_norm_size(reader).bytes(n) + (n > 0 ? agreement_bytes(1) : 0);
-      },
-      "qsgd on one grid, added in the transport {bits=4 and a sign, ranks=64 at most}");
+  registry.add("qsgd_max_norm", summed([](const Spec& spec, std::span<const TensorDesc> tensors) {
+                 SpecReader reader(spec);
+                 const std::int64_t n = value_count(tensors);
+                 return qsgd_max_norm_size(reader).bytes(n) + (n > 0 ? agreement_bytes(1) : 0);
+               }),
+               "qsgd on one grid, added in the transport {bits=4 and a sign, ranks=64 at most}");
 }
 
 }  // namespace thinwire

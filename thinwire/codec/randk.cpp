@@ -13,11 +13,10 @@ namespace thinwire {
 
 void register_randk(PayloadRegistry& registry) {
   registry.add(
-      "randk",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+      "randk", summed([](const Spec& spec, std::span<const TensorDesc> tensors) {
         SpecReader reader(spec);
         return selected_count(reader, spec.name, 0.01, value_count(tensors)) * value_bytes(tensors);
-      },
+      }),
       "random values at positions that all ranks share {ratio=0.01, or count; unbiased=no}");
 }
 

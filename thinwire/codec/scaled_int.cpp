@@ -39,13 +39,12 @@ namespace thinwire {
 
 void register_scaled_int(PayloadRegistry& registry) {
   registry.add(
-      "scaled_int",
-      [](const Spec& spec, std::span<const TensorDesc> tensors) {
+      "scaled_int", summed([](const Spec& spec, std::span<const TensorDesc> tensors) {
         SpecReader reader(spec);
         std::size_t scales = 0;
         for (const TensorDesc& tensor : tensors) scales += value_count(tensor) > 0 ? 1 : 0;
         return scaled_int_size(reader).bytes(value_count(tensors)) + scaled_int_proposals(scales);
-      },
+      }),
       "integers on a grid that ranks agree on, added in the transport {bits=8, ranks=64 at most, "
       "round=nearest or chance}");
 }

@@ -43,13 +43,27 @@ const std::vector<std::string>& memory_names() {
   return names;
 }
 
-std::optional<Bytes> payload_bytes(std::span<const Spec> form,
-                                   std::span<const TensorDesc> tensors) {
-  const Spec none{.name = "none"};
-  const Spec& codec = form.empty() ? none : form.back();
+namespace {
+
+const Spec kNone{.name = "none"};
+const Spec& codec_of(std::span<const Spec> form) { return form.empty() ? kNone : form.back(); }
+const PayloadFacts* facts_of(const Spec& codec) {
   const auto& all = payloads().entries();
   const auto found = all.find(codec.name);
-  return found == all.end() ? std::nullopt : found->second.make(codec, tensors);
+  return found == all.end() ? nullptr : &found->second.make;
+}
+
+}  // namespace
+
+std::optional<Bytes> payload_bytes(std::span<const Spec> form,
+                                   std::span<const TensorDesc> tensors) {
+  const PayloadFacts* facts = facts_of(codec_of(form));
+  return facts ? facts->bytes(codec_of(form), tensors) : std::nullopt;
+}
+
+bool payload_sums(std::span<const Spec> form) {
+  const PayloadFacts* facts = facts_of(codec_of(form));
+  return facts && facts->sums;
 }
 
 std::vector<TensorDesc> tensors_of(const Bucket& bucket, const std::vector<TensorDesc>& tensors) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "thinwire/core/registry.h"
@@ -17,7 +18,19 @@ namespace thinwire {
 /// Bytes of one rank's payload of a bucket, proposals included, or nothing where they depend on
 /// values; throws ConfigError for options that the codec refuses.
 using PayloadFn = std::function<std::optional<Bytes>(const Spec&, std::span<const TensorDesc>)>;
-using PayloadRegistry = Registry<PayloadFn>;
+/// What plans know of a codec.
+struct PayloadFacts {
+  template <class Fn>
+  PayloadFacts(Fn fn) : bytes(std::move(fn)) {}  // NOLINT: most codecs say no more
+  PayloadFn bytes;
+  bool sums = false;  ///< the transport may add payloads (CodecTraits::summable)
+};
+inline PayloadFacts summed(PayloadFn bytes) {
+  PayloadFacts out(std::move(bytes));
+  out.sums = true;
+  return out;
+}
+using PayloadRegistry = Registry<PayloadFacts>;
 /// All codecs, with their help. Each registers here in the part of its source that needs no torch.
 const PayloadRegistry& payloads();
 void add_payload(const std::string& name, PayloadFn bytes, std::string help);
@@ -28,6 +41,8 @@ const std::vector<std::string>& memory_names();
 /// Bytes of a bucket in this form, that is of its codec. Nothing: the size depends on values, or
 /// this program does not know the codec. An empty form is "none".
 std::optional<Bytes> payload_bytes(std::span<const Spec> form, std::span<const TensorDesc> tensors);
+/// Whether payloads of this form add; false for a codec that this program does not know.
+bool payload_sums(std::span<const Spec> form);
 /// The slices of a bucket as tensors: a whole one keeps its shape, a part is flat.
 std::vector<TensorDesc> tensors_of(const Bucket& bucket, const std::vector<TensorDesc>& tensors);
 
