@@ -24,7 +24,6 @@ std::string prepare(Call& call) {
   const CodecTraits traits = call.codec->traits();
   if (traits.merges) return "this form needs a sum in the transport";
   if (!traits.fixed_size) return "payloads whose size depends on their values are not built in";
-  if (keeps_tensors(*call.codec)) return "this form keeps state, which hosts would not share";
   if (call.hosts == nullptr && call.group) return "a plan must name it";
   return {};
 }
@@ -133,15 +132,13 @@ void advance(Call& call) {
 
 void finish(Call& call) {
   for (Handle& handle : call.handles) handle.wait();
+  if (adds(call)) return call.codec->conclude(call.value, call.divisor());
   const Hosts& hosts = *call.hosts;
-  for (int rank = 0; !adds(call) && rank < hosts.all(); ++rank) {
-    Payload payload;
-    for (std::size_t p = 0; p < call.arrived.size(); ++p)
-      payload.parts.push_back(
-          call.arrived[p].select(0, hosts.row_of[static_cast<std::size_t>(rank)]));
-    call.codec->decode(payload, call.value, rank == 0 ? Write::set : Write::add);
-  }
-  call.codec->conclude(call.value, call.divisor());
+  std::vector<Payload> payloads(static_cast<std::size_t>(hosts.all()));
+  for (std::size_t rank = 0; rank < payloads.size(); ++rank)
+    for (const Tensor& part : call.arrived)
+      payloads[rank].parts.push_back(part.select(0, hosts.row_of[rank]));
+  call.codec->combine(payloads, call.divisor(), call.value);
 }
 
 }  // namespace
