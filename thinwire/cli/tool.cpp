@@ -25,6 +25,7 @@ void add_verbs(CLI::App& app, Chosen& chosen) {
   add_list(app, chosen);
   add_plan(app, chosen);
   add_report(app, chosen);
+  add_simulate(app, chosen);
 #ifdef TW_HAS_TORCH
   add_bench(app, chosen);
   add_train(app, chosen);

@@ -56,6 +56,7 @@ void add_doctor(CLI::App& app, Chosen& chosen);
 void add_list(CLI::App& app, Chosen& chosen);
 void add_plan(CLI::App& app, Chosen& chosen);
 void add_report(CLI::App& app, Chosen& chosen);
+void add_simulate(CLI::App& app, Chosen& chosen);
 
 // With torch only.
 void add_bench(CLI::App& app, Chosen& chosen);
