@@ -45,8 +45,10 @@ const std::vector<std::string>& memory_names() {
 
 namespace {
 
-const Spec kNone{.name = "none"};
-const Spec& codec_of(std::span<const Spec> form) { return form.empty() ? kNone : form.back(); }
+const Spec& codec_of(std::span<const Spec> form) {
+  static const Spec none{.name = "none"};
+  return form.empty() ? none : form.back();
+}
 const PayloadFacts* facts_of(const Spec& codec) {
   const auto& all = payloads().entries();
   const auto found = all.find(codec.name);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank does in one step, in order: computation, and where exchanges start and are needed.
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "thinwire/plan/plan.h"
@@ -9,7 +10,7 @@
 namespace thinwire {
 
 struct Action {
-  enum What { compute, start, need, update } what = compute;
+  enum What : std::uint8_t { compute, start, need, update } what = compute;
   OpKind op = OpKind::forward;  ///< compute: forward or backward
   int index = 0;                ///< tensor, or exchange
   int lag = 0;                  ///< need: of the firing so many steps ago
