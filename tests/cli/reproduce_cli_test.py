@@ -126,3 +126,12 @@ def test_list_names_every_file():
     assert {one["name"] for one in json.loads(run("--list", "--json").stdout)} == names
     for name in names:
         assert name in run("--list").stdout
+
+
+def test_a_dry_run_checks_and_shows_without_training(tmp_path):
+    path = write(tmp_path, TINY % 40)
+    done = run(path, "--quick", "--dry-run", cwd=tmp_path)
+    assert "seldom: seeds 1 to 1, 10 steps on 2 ranks, form none" in done.stdout
+    assert not (tmp_path / "runs").exists()
+    path = write(tmp_path, (TINY % 40).replace("ef|topk", "ef|topq"))
+    assert "'topq'" in run(path, "--dry-run", code=2).stderr

@@ -24,7 +24,7 @@ struct ReproduceOptions {
   std::string name, out, runs = "runs";
   std::vector<std::string> arms;
   std::optional<std::int64_t> seeds;
-  bool list = false, quick = false, json = false, markdown = false, quiet = false;
+  bool list = false, dry_run = false, quick = false, json = false, markdown = false, quiet = false;
 };
 
 void print_list(const ReproduceOptions& options) {
@@ -45,6 +45,18 @@ void print_list(const ReproduceOptions& options) {
       fmt::print("{:<{}}  {}\n", name, width, experiment.title);
   }
   if (options.json) fmt::print("{}\n", dump(list, "reproduce"));
+}
+
+void print_arms(const Experiment& experiment, const ReproduceOptions& options) {
+  const bool fewer = options.quick && experiment.quick_seeds > 0;
+  const std::int64_t seeds =
+      options.seeds.value_or(fewer ? experiment.quick_seeds : experiment.seeds);
+  fmt::print("{}\n", experiment.title);
+  for (const Arm& arm : experiment.arms) {
+    const TrainConfig config = config_of(experiment, arm, 1, options.quick);
+    fmt::print("  {}: seeds 1 to {}, {} steps on {} ranks, form {}\n", arm.name, seeds,
+               config.steps, config.ranks, config.form);
+  }
 }
 
 /// Names that only this build knows, before the first run.
@@ -150,6 +162,10 @@ int run_reproduce(const ReproduceOptions& options) {
   const Experiment experiment = find_experiment(options.name);
   check_arms(experiment, options.quick);
   for (const auto& name : options.arms) experiment.arm(name);
+  if (options.dry_run) {
+    print_arms(experiment, options);
+    return kOk;
+  }
   const std::string out = folder_for(options, experiment);
   const bool prints = options.json || options.markdown;
   std::FILE* people = options.quiet ? nullptr : prints ? stderr : stdout;
@@ -197,6 +213,7 @@ void add_reproduce(CLI::App& app, Chosen& chosen) {
                             [options] { return run_reproduce(*options); });
   verb->add_option("experiment", options->name, "A name of --list, or a TOML file of your own");
   verb->add_flag("--list", options->list, "Show the experiments and end");
+  verb->add_flag("--dry-run", options->dry_run, "Check the experiment, show its arms and end");
   verb->add_flag("--quick", options->quick, "Fewer steps, samples or seeds: about a minute");
   verb->add_option("--seeds", options->seeds,
                    "Runs of every arm (default: as the experiment says)");
