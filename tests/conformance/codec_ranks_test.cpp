@@ -144,7 +144,7 @@ TEST(CodecList, KF26_EveryListedCodecRunsWithoutAnAccelerator) {
   });
 }
 
-TEST_P(KnownFailures, KF27_EveryOptionOfEveryCodec) {
+TEST_P(KnownFailures, KF27_OptionsOfEveryCodec) {
   const Watchdog watchdog;
   sync_ranks(
       2,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The specs with which codecs are tested: every registered codec, with every value of each option.
+// The specs with which codecs are tested: every registered codec, with one or more values of its
+// options.
 #pragma once
 #include <string>
 #include <vector>

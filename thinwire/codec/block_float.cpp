@@ -43,11 +43,12 @@ void register_block_float(PayloadRegistry& registry) {
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/levels.h"
 #include "thinwire/codec/kernels/sums.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class BlockFloat : public Codec {
+class BlockFloat : public SingleCodec {
  public:
   BlockFloat(std::int64_t count, int bits, std::int64_t block, Bytes bytes)
       : count_(count), bits_(bits), block_(block), bytes_(bytes) {}
@@ -70,17 +71,6 @@ class BlockFloat : public Codec {
       kernels::pack_fields(fields_, bits_, packed_of(out, b));
     }
     return {.parts = {out}};
-  }
-
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, count_, mode,
-                  [&](Tensor& to, Write how) { add_codes(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_codes(sent, out, -1, Write::add);
   }
 
  private:
@@ -115,8 +105,8 @@ class BlockFloat : public Codec {
     return {.scale = unit * static_cast<float>(most()), .count = most()};
   }
 
-  /// out = or += by * what the payload says.
-  void add_codes(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return count_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     const Tensor& bytes = checked_bytes("block_float", payload, bytes_);
     for (std::int64_t b = 0; b < blocks(); ++b) {
       const std::uint8_t exponent = section(bytes, b, 1)[0];

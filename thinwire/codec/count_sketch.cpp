@@ -58,12 +58,13 @@ void register_count_sketch(PayloadRegistry& registry) {
 #include <ATen/ops/empty.h>
 
 #include "thinwire/codec/bytes.h"
+#include "thinwire/codec/single_codec.h"
 #include "thinwire/core/rng.h"
 
 namespace thinwire {
 namespace {
 
-class CountSketch : public Codec {
+class CountSketch : public SingleCodec {
  public:
   CountSketch(std::int64_t n, SketchSize size, bool unbiased)
       : n_(n), size_(size), unbiased_(unbiased) {
@@ -90,16 +91,6 @@ class CountSketch : public Codec {
     return {.parts = {table_}};
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, n_, mode, [&](Tensor& to, Write how) { add_values(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_values(sent, out, -1, Write::add);
-  }
-
  private:
   /// each(cell of the table, +1 or -1): a word of one block of random numbers for each row.
   template <class Each>
@@ -115,8 +106,8 @@ class CountSketch : public Codec {
            (words[row] & 1) != 0 ? -1.0F : 1.0F);
   }
 
-  /// out = or += by * what the payload says.
-  void add_values(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return n_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     if (payload.parts.size() != 1 || payload.parts[0].scalar_type() != at::kFloat ||
         payload.parts[0].numel() != size_.rows * size_.columns || !payload.parts[0].is_contiguous())
       throw DataError(fmt::format("count_sketch: a payload must be {} sums in one part",

@@ -42,11 +42,12 @@ void register_error_bounded(PayloadRegistry& registry) {
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/levels.h"
 #include "thinwire/codec/kernels/ranges.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class ErrorBounded : public Codec {
+class ErrorBounded : public SingleCodec {
  public:
   ErrorBounded(std::int64_t count, double bound, bool relative)
       : count_(count), bound_(static_cast<float>(bound)), relative_(relative) {}
@@ -64,20 +65,9 @@ class ErrorBounded : public Codec {
     return {.parts = {out}};
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, count_, mode,
-                  [&](Tensor& to, Write how) { add_values(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_values(sent, out, -1, Write::add);
-  }
-
  private:
-  /// out = or += by * what the payload says.
-  void add_values(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return count_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     const Tensor& bytes = checked_any_bytes("error_bounded", payload);
     kernels::decode_bounded(section(bytes, 0, bytes.numel()), by, floats_in(out), mode);
   }

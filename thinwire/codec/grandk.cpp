@@ -62,6 +62,7 @@ void register_grandk(PayloadRegistry& registry) {
 #include "thinwire/codec/agreed_grid.h"
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/levels.h"
+#include "thinwire/codec/single_codec.h"
 #include "thinwire/core/rng.h"
 
 namespace thinwire {
@@ -104,7 +105,7 @@ class ComputedPermutation {
   std::array<std::uint32_t, 2> key_, stream_;
 };
 
-class GrandK : public Codec {
+class GrandK : public SingleCodec {
  public:
   GrandK(std::int64_t n, GrandKSize size, bool unbiased)
       : n_(n), grid_("grandk", size.grid, size.k), unbiased_(unbiased) {}
@@ -134,19 +135,6 @@ class GrandK : public Codec {
     return grid_.pack(codes);
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, n_, mode, [&](Tensor& to, Write how) {
-      if (how == Write::set) to.zero_();
-      add_codes(payload, to, 1);
-    });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_codes(sent, out, -1);
-  }
-
  private:
   std::int64_t levels() const { return grid_.size().levels; }
 
@@ -166,8 +154,9 @@ class GrandK : public Codec {
     }
   }
 
-  /// out += by * what the payload says.
-  void add_codes(const Payload& payload, Tensor& out, float by) const {
+  std::int64_t count() const override { return n_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
+    if (mode == Write::set) out.zero_();
     std::vector<std::int32_t> sums(static_cast<std::size_t>(grid_.count()));
     kernels::unpack_sums(grid_.words_of(payload), grid_.size().bits, sums);
     const auto to = floats_in(out);

@@ -48,11 +48,12 @@ void register_key_value(PayloadRegistry& registry) {
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/keys.h"
 #include "thinwire/codec/kernels/levels.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class KeyValue : public Codec {
+class KeyValue : public SingleCodec {
  public:
   KeyValue(std::int64_t count, double base, std::int64_t levels)
       : count_(count), per_log_(1 / std::log(base)) {
@@ -84,19 +85,6 @@ class KeyValue : public Codec {
     return {.parts = {out}};
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, count_, mode, [&](Tensor& to, Write how) {
-      if (how == Write::set) to.zero_();
-      add_values(payload, to, 1);
-    });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_values(sent, out, -1);
-  }
-
  private:
   /// Keys and fields of what is sent: q, and the sign in the upper bit.
   void select(std::span<const float> x, float largest) {
@@ -113,8 +101,9 @@ class KeyValue : public Codec {
     }
   }
 
-  /// out += by * what the payload says.
-  void add_values(const Payload& payload, Tensor& out, float by) const {
+  std::int64_t count() const override { return count_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
+    if (mode == Write::set) out.zero_();
     const Tensor& tensor = checked_any_bytes("key_value", payload);
     const std::span<const std::uint8_t> bytes = section(tensor, 0, tensor.numel());
     if (bytes.size() < 8) throw DataError("key_value: a payload has at least 8 bytes");

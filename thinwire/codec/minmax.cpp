@@ -43,11 +43,12 @@ void register_minmax(PayloadRegistry& registry) {
 #include "thinwire/codec/kernels/levels.h"
 #include "thinwire/codec/kernels/ranges.h"
 #include "thinwire/codec/kernels/sums.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class MinMax : public Codec {
+class MinMax : public SingleCodec {
  public:
   MinMax(std::int64_t count, int bits, std::int64_t block, bool chance, Bytes bytes)
       : count_(count), bits_(bits), block_(block), chance_(chance), bytes_(bytes) {}
@@ -69,17 +70,6 @@ class MinMax : public Codec {
       encode_block(part, range, key, packed_of(out, b));
     }
     return {.parts = {out}};
-  }
-
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, count_, mode,
-                  [&](Tensor& to, Write how) { add_levels(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_levels(sent, out, -1, Write::add);
   }
 
  private:
@@ -108,8 +98,8 @@ class MinMax : public Codec {
     kernels::pack_fields(fields_, bits_, packed);
   }
 
-  /// out = or += by * what the payload says.
-  void add_levels(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return count_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     const Tensor& bytes = checked_bytes("minmax", payload, bytes_);
     for (std::int64_t b = 0; b < blocks(); ++b) {
       kernels::Range range;

@@ -66,11 +66,12 @@ void register_multi_scale(PayloadRegistry& registry) {
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/levels.h"
 #include "thinwire/codec/kernels/signs.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class MultiScale : public Codec {
+class MultiScale : public SingleCodec {
  public:
   MultiScale(std::int64_t count, MultiScaleSize size)
       : grid_("multi_scale", size.grid, count),
@@ -107,17 +108,6 @@ class MultiScale : public Codec {
     return grid_.pack(codes_);
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, grid_.count(), mode,
-                  [&](Tensor& to, Write how) { add_codes(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_codes(sent, out, -1, Write::add);
-  }
-
  private:
   kernels::Levels levels() const {
     return {.scale = scale_, .count = static_cast<int>(grid_.size().levels)};
@@ -138,8 +128,8 @@ class MultiScale : public Codec {
     for (std::size_t i = 0; i < scaled_.size(); ++i) each(i, (bits[i / 8] >> (i % 8) & 1) != 0);
   }
 
-  /// out = or += by * what the payload says.
-  void add_codes(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return grid_.count(); }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     std::vector<std::int32_t> sums(scaled_.size());
     kernels::unpack_sums(grid_.words_of(payload), grid_.size().bits, sums);
     const auto to = floats_in(out);

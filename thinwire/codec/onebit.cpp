@@ -37,11 +37,12 @@ void register_onebit(PayloadRegistry& registry) {
 
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/signs.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class OneBit : public Codec {
+class OneBit : public SingleCodec {
  public:
   OneBit(std::int64_t count, std::int64_t block, Bytes bytes)
       : count_(count), block_(block), bytes_(bytes) {}
@@ -65,17 +66,6 @@ class OneBit : public Codec {
     return {.parts = {out}};
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, count_, mode,
-                  [&](Tensor& to, Write how) { add_means(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_means(sent, out, -1, Write::add);
-  }
-
  private:
   std::int64_t blocks() const { return (count_ + block_ - 1) / block_; }
   std::int64_t count_in(std::int64_t b) const { return std::min(block_, count_ - b * block_); }
@@ -84,9 +74,8 @@ class OneBit : public Codec {
     return all.subspan(static_cast<std::size_t>(b * block_), static_cast<std::size_t>(count_in(b)));
   }
 
-  /// out = or += by * what the payload says. Blocks are multiples of 8 values, so each begins with
-  /// a byte.
-  void add_means(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return count_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     const Tensor& bytes = checked_bytes("onebit", payload, bytes_);
     for (std::int64_t b = 0; b < blocks(); ++b) {
       std::array<float, 2> means{};

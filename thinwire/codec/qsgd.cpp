@@ -42,12 +42,13 @@ void register_qsgd(PayloadRegistry& registry) {
 
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/levels.h"
+#include "thinwire/codec/single_codec.h"
 #include "thinwire/core/error.h"
 
 namespace thinwire {
 namespace {
 
-class Qsgd : public Codec {
+class Qsgd : public SingleCodec {
  public:
   Qsgd(std::int64_t count, int bits, std::int64_t block, bool l2, Bytes bytes)
       : count_(count), bits_(bits), block_(block), l2_(l2), bytes_(bytes) {}
@@ -84,17 +85,6 @@ class Qsgd : public Codec {
     return {.parts = {out}};
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, count_, mode,
-                  [&](Tensor& to, Write how) { add_levels(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_levels(sent, out, -1, Write::add);
-  }
-
  private:
   /// Each block draws numbers of its own.
   static RngKey key_of(std::int64_t b, const Slot& slot) {
@@ -118,8 +108,8 @@ class Qsgd : public Codec {
                    kernels::packed_bytes(count_in(b), bits_));
   }
 
-  /// out = or += by * what the payload says.
-  void add_levels(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return count_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     const Tensor& bytes = checked_bytes("qsgd", payload, bytes_);
     for (std::int64_t b = 0; b < blocks(); ++b) {
       float scale = 0;

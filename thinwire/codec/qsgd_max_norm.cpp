@@ -45,11 +45,12 @@ void register_qsgd_max_norm(PayloadRegistry& registry) {
 #include "thinwire/codec/agreed_grid.h"
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/levels.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class QsgdMaxNorm : public Codec {
+class QsgdMaxNorm : public SingleCodec {
  public:
   QsgdMaxNorm(std::int64_t count, GridSize size)
       : grid_("qsgd_max_norm", size, count), codes_(static_cast<std::size_t>(count)) {}
@@ -75,23 +76,12 @@ class QsgdMaxNorm : public Codec {
     return grid_.pack(codes_);
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, grid_.count(), mode,
-                  [&](Tensor& to, Write how) { add_codes(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_codes(sent, out, -1, Write::add);
-  }
-
  private:
   kernels::Levels levels() const {
     return {.scale = scale_, .count = static_cast<int>(grid_.size().levels)};
   }
-  /// out = or += by * what the payload says.
-  void add_codes(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return grid_.count(); }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     kernels::decode_sums(grid_.words_of(payload), grid_.size().bits, by * levels().unit(),
                          floats_in(out), mode);
   }

@@ -56,11 +56,12 @@ void register_scaled_int(PayloadRegistry& registry) {
 #include "thinwire/codec/agreed_grid.h"
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/levels.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class ScaledInt : public Codec {
+class ScaledInt : public SingleCodec {
  public:
   ScaledInt(std::span<const TensorDesc> tensors, GridSize size, bool chance)
       : grid_("scaled_int", size, value_count(tensors)), chance_(chance) {
@@ -98,17 +99,6 @@ class ScaledInt : public Codec {
     return grid_.pack(codes_);
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, grid_.count(), mode,
-                  [&](Tensor& to, Write how) { add_codes(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_codes(sent, out, -1, Write::add);
-  }
-
  private:
   kernels::Levels levels(float scale) const {
     return {.scale = scale, .count = static_cast<int>(grid_.size().levels)};
@@ -124,8 +114,8 @@ class ScaledInt : public Codec {
     return out;
   }
 
-  /// out = or += by * what the payload says.
-  void add_codes(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return grid_.count(); }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     const auto words = grid_.words_of(payload);
     if (counts_.size() == 1)
       return kernels::decode_sums(words, grid_.size().bits, by * levels(scales_[0]).unit(),

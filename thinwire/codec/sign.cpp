@@ -37,12 +37,13 @@ void register_sign(PayloadRegistry& registry) {
 
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/signs.h"
+#include "thinwire/codec/single_codec.h"
 #include "thinwire/core/error.h"
 
 namespace thinwire {
 namespace {
 
-class Sign : public Codec {
+class Sign : public SingleCodec {
  public:
   Sign(std::span<const TensorDesc> tensors, bool vote) : vote_(vote) {
     for (const TensorDesc& tensor : tensors)
@@ -92,20 +93,9 @@ class Sign : public Codec {
     return {.parts = {out}};
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, total_, mode,
-                  [&](Tensor& to, Write how) { add_signs(payload, to, 1, how); });
-  }
-
   void conclude(Tensor& sum, int divisor) const override {
     if (!vote_) return Codec::conclude(sum, divisor);
     sum.copy_(sum.ge(0)).mul_(2).sub_(1);
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_signs(sent, out, -1, Write::add);
   }
 
  private:
@@ -126,8 +116,8 @@ class Sign : public Codec {
     for (i += whole; i < end; ++i) one(i);
   }
 
-  /// out = or += by * what the payload says.
-  void add_signs(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return total_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     const Tensor& bytes = checked_bytes("sign", payload, max_bytes());
     if (vote_)
       return kernels::decode_signs(section(bytes, 0, bytes_of_bits(total_)),

@@ -41,11 +41,12 @@ void register_terngrad(PayloadRegistry& registry) {
 
 #include "thinwire/codec/bytes.h"
 #include "thinwire/codec/kernels/levels.h"
+#include "thinwire/codec/single_codec.h"
 
 namespace thinwire {
 namespace {
 
-class TernGrad : public Codec {
+class TernGrad : public SingleCodec {
  public:
   TernGrad(std::span<const TensorDesc> tensors, double clip, Bytes bytes)
       : clip_(static_cast<float>(clip)), bytes_(bytes) {
@@ -79,17 +80,6 @@ class TernGrad : public Codec {
     return {.parts = {out}};
   }
 
-  void decode(const Payload& payload, Tensor& out, Write mode) const override {
-    decode_single(out, total_, mode,
-                  [&](Tensor& to, Write how) { add_codes(payload, to, 1, how); });
-  }
-
-  void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
-    if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
-    if (!out.is_same(x)) out.copy_(x);
-    add_codes(sent, out, -1, Write::add);
-  }
-
  private:
   float scale_of(std::span<const float> x) const {
     const float largest = kernels::max_abs(x);
@@ -99,8 +89,8 @@ class TernGrad : public Codec {
     return most > 0 ? std::min(largest, most) : largest;  // squares of tiny values may vanish
   }
 
-  /// out = or += by * what the payload says.
-  void add_codes(const Payload& payload, Tensor& out, float by, Write mode) const {
+  std::int64_t count() const override { return total_; }
+  void add(const Payload& payload, Tensor& out, float by, Write mode) const override {
     const Tensor& bytes = checked_bytes("terngrad", payload, bytes_);
     std::size_t begin = 0;
     Bytes at = 0;

@@ -83,7 +83,7 @@ class Simulation {
   void make_kinds() {
     const int ranks = world_size(cluster_);
     std::map<std::vector<double>, std::size_t> known;
-    kind_of_.resize(static_cast<std::size_t>(ranks));
+    std::vector<std::size_t> kind_of;  // by rank
     for (Rank rank = 0; rank < ranks; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
       std::vector<double> key{cluster_.speed.empty() ? 1.0 : cluster_.speed[r]};
@@ -92,12 +92,12 @@ class Simulation {
       if (options_.jitter > 0) key.push_back(rank);
       const auto [at, fresh] = known.try_emplace(key, kinds_.size());
       if (fresh) kinds_.push_back({.first = rank, .speed = key[0]});
-      kind_of_[r] = at->second;
+      kind_of.push_back(at->second);
     }
     members_.resize(plan_.groups.size());
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
       for (const Rank rank : plan_.groups[g].ranks)
-        members_[g].push_back(kind_of_[static_cast<std::size_t>(rank)]);
+        members_[g].push_back(kind_of[static_cast<std::size_t>(rank)]);
       std::sort(members_[g].begin(), members_[g].end());
       members_[g].erase(std::unique(members_[g].begin(), members_[g].end()), members_[g].end());
     }
@@ -327,7 +327,6 @@ class Simulation {
   const std::vector<Action> program_;  ///< of one step of every rank
   std::vector<ExchangeCost> costs_;    ///< by exchange
   std::vector<Kind> kinds_;
-  std::vector<std::size_t> kind_of_;               ///< by rank
   std::vector<std::vector<std::size_t>> members_;  ///< kinds, rising, by group
   std::map<std::pair<std::int64_t, int>, Flight> flights_;
   std::vector<Flight*> waiting_, travelling_;

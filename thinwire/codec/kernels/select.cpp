@@ -264,12 +264,6 @@ void zero_at(std::span<float> x, std::span<const std::uint32_t> indices) {
   for (; i < indices.size(); ++i) x[indices[i]] = 0;
 }
 
-void gather_at(std::span<const float> x, std::span<const std::uint32_t> indices,
-               std::span<float> out) {
-  TW_ASSERT(out.size(), ==, indices.size());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = x[indices[i]];
-}
-
 void decode_sparse(std::span<const std::uint32_t> indices, std::span<const float> values,
                    std::span<float> out, Write mode) {
   if (indices.size() != values.size())

@@ -67,10 +67,6 @@ std::int64_t count_at_least(std::span<const float> x, float threshold);
 /// x = 0 where it was sent.
 void zero_at(std::span<float> x, std::span<const std::uint32_t> indices);
 
-/// The elements of x at these indices.
-void gather_at(std::span<const float> x, std::span<const std::uint32_t> indices,
-               std::span<float> out);
-
 /// The decoder: `set` writes zeros elsewhere. DataError for an index beyond the end, before
 /// anything is written, and for different numbers of indices and values.
 void decode_sparse(std::span<const std::uint32_t> indices, std::span<const float> values,
