@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -82,11 +83,17 @@ bool wait_for(const std::string& path, const std::string& words, std::size_t tim
   return false;
 }
 
+/// Whether no thread of a process runs any more. A zombie has ended (only its new parent has not
+/// looked yet), but not before the last of its threads: until then its sockets are open.
 bool gone(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  const std::string process = "/proc/" + std::to_string(pid);
+  std::ifstream in(process + "/stat");
   std::string id, name, state;
-  // A zombie has ended; only its new parent has not looked yet.
-  return !(in >> id >> name >> state) || state == "Z";
+  if (!(in >> id >> name >> state)) return true;
+  if (state != "Z") return false;
+  std::error_code left;  // the process can be taken away while it is looked at
+  std::filesystem::directory_iterator threads(process + "/task", left);
+  return left || std::distance(begin(threads), end(threads)) <= 1;
 }
 
 Ended run(const std::string& mode, int signal = 0) {
