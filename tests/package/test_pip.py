@@ -5,6 +5,7 @@ It compiles what the package needs once more, in a folder beside the build's.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,12 +41,15 @@ def environment(source, build, tmp_path_factory):
     site = run(folder / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     (Path(site) / "borrowed.pth").write_text(torch_site)
     scripts = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    cache = (build / "CMakeCache.txt").read_text()
+    # The build's own compiler, by the same name: else pip takes Python's, and ccache knows none of the objects.
+    compiler = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", cache, re.M).group(1)
     build_pip = build.parent / f"{build.name}-pip"
     shutil.rmtree(build_pip, ignore_errors=True)
     run(sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--no-deps",
         "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--config-settings",
         f"build-dir={build_pip}", source, timeout=1500,
-        env=clean_environment(PATH=scripts, CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count())))
+        env=clean_environment(PATH=scripts, CXX=compiler, CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count())))
     shutil.rmtree(build_pip)
     return folder
 
