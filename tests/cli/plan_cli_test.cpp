@@ -136,6 +136,36 @@ TEST(KnownFailures, KF58_MisspeltNamesEndWithCodeTwoAndTheNearest) {
   refused("plan " + kMlp + kCluster + "--form 'fe|topk'", "unknown memory 'fe'");
 }
 
+TEST(PlanCli, SearchesAndSaysWhy) {
+  const Watchdog watchdog("PlanCli");
+  const std::string profile = scratch("measured.json"), path = scratch("found.json");
+  std::ofstream(profile) << R"({"tensors": [
+    {"name": "a", "dtype": "f32", "shape": [1000, 1000], "forward_s": 0.01, "backward_s": 0.02},
+    {"name": "b", "dtype": "f32", "shape": [1000, 1000], "forward_s": 0.01, "backward_s": 0.02}],
+    "codecs": {"cast{f16}": {"encode_bytes_per_s": 4e9, "decode_bytes_per_s": 4e9}}})";
+  const std::string where = "--profile " + profile + " " + kCluster;
+  const Said same = tool("plan " + where + "--explain");
+  EXPECT_EQ(same.code, 0) << same.text;
+  EXPECT_NE(same.text.find("Send whole gradients in "), std::string::npos) << same.text;
+  const Said bounded =
+      tool("plan " + where + "--quality bounded --rate 100mbit --out " + path + " --json");
+  ASSERT_EQ(bounded.code, 0) << bounded.text;
+  const Json json = parse_json(bounded.text, "plan");
+  EXPECT_EQ(json["chosen"]["form"], "cast{f16}");
+  EXPECT_NEAR(json["dense"]["predicted_step_s"].get<double>(), 0.04 + 0.64, 0.04);
+  EXPECT_LT(json["chosen"]["predicted_step_s"].get<double>(), 0.4);
+  EXPECT_EQ(tool("plan --check " + path + " --ranks 2").code, 0);
+  const Said run = tool("simulate " + path + " " + where + "--rate 100mbit --json");
+  EXPECT_NEAR(parse_json(run.text, "simulate")["step_s"].get<double>(),
+              json["chosen"]["predicted_step_s"].get<double>(), 1e-9);
+  const Said quick = tool("plan " + where + "--quality bounded --rate 100gbit --latency 1us");
+  EXPECT_NE(quick.text.find("Do not compress"), std::string::npos) << quick.text;
+  refused("plan " + where + "--quality boundd", "did you mean 'bounded'?");
+  refused("plan " + where + "--explain --rate fast", "rate");
+  refused("plan " + where + "--max-bytes-per-step 10kB", "the least of those considered");
+  refused("plan --check " + path + " --ranks 2 --quality free", "searches for none");
+}
+
 // The plan says for each tensor why it is, or is not, sent dense.
 TEST(KnownFailures, KF21_ThePlanStatesTheReason) {
   const std::string profile = scratch("three.json");

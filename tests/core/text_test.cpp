@@ -71,6 +71,14 @@ TEST(ParseBytes, UnitsAndRefusals) {
     EXPECT_THROW(parse_bytes(bad), ConfigError) << bad;
 }
 
+TEST(Text, ReadsTimes) {
+  EXPECT_DOUBLE_EQ(parse_seconds("0.2ms"), 2e-4);
+  EXPECT_DOUBLE_EQ(parse_seconds("50 us"), 5e-5);
+  EXPECT_DOUBLE_EQ(parse_seconds("1.5"), 1.5);
+  EXPECT_THROW(parse_seconds("3 weeks"), ConfigError);
+  EXPECT_THROW(parse_seconds("-1ms"), ConfigError);
+}
+
 TEST(ParseRate, BitsAndBytes) {
   EXPECT_DOUBLE_EQ(parse_rate("100mbit"), 12.5e6);
   EXPECT_DOUBLE_EQ(parse_rate("1 Gbit/s"), 125e6);

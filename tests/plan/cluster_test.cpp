@@ -125,5 +125,34 @@ TEST(PublishedConstants, MergingPaysWhereStartUpIsDear) {
   }
 }
 
+TEST(Cluster, ChangedByTheRingsLaw) {
+  Cluster two{.ranks_per_level = {2}, .links = {{"all_reduce", {{2e-4, 1e8, 1e-9}}}}};
+  two.links["gather"] = {{1e-4, 1e8, 1e-9}};
+  EXPECT_EQ(changed(two, {}), two);
+  // Of two ranks an all-reduce sends as many bytes as it adds; of eight, 7/4 of them.
+  const Cluster eight = changed(two, {.ranks = 8});
+  const Link& ring = eight.links.at("all_reduce")[0];
+  EXPECT_DOUBLE_EQ(ring.latency_s, 14e-4);
+  EXPECT_DOUBLE_EQ(ring.bytes_per_s, 1e8 / 1.75);
+  EXPECT_DOUBLE_EQ(ring.cpu_s_per_byte, 1.75e-9);
+  EXPECT_DOUBLE_EQ(eight.links.at("gather")[0].bytes_per_s, 1e8 / 7);
+  EXPECT_DOUBLE_EQ(eight.links.at("gather")[0].latency_s, 7e-4);
+  const Cluster slow = changed(two, {.bytes_per_s = 12.5e6, .latency_s = 1e-3});
+  EXPECT_DOUBLE_EQ(slow.links.at("all_reduce")[0].bytes_per_s, 12.5e6);
+  EXPECT_DOUBLE_EQ(slow.links.at("all_reduce")[0].latency_s, 2e-3);
+  EXPECT_DOUBLE_EQ(slow.links.at("gather")[0].latency_s, 1e-3);
+  EXPECT_EQ(changed(eight, {.ranks = 2}).links.at("all_reduce")[0].latency_s, 2e-4);
+
+  const Cluster levels = changed(two_levels(), {.ranks = 4});
+  EXPECT_EQ(levels.ranks_per_level, (std::vector<int>{2, 2}));
+  EXPECT_EQ(levels.links.at("all_reduce")[0], two_levels().links.at("all_reduce")[0]);
+  EXPECT_EQ(levels.speed, std::vector<double>(4, 0.5)) << "the slowest may be among them";
+  TW_EXPECT_THROW(changed(two_levels(), {.ranks = 3}), ConfigError,
+                  "ranks must be a multiple of 2, those of the inner levels, got 3");
+  const Cluster one{.ranks_per_level = {1}};
+  TW_EXPECT_THROW(changed(one, {.ranks = 2}), ConfigError, "need a rate and a latency");
+  EXPECT_EQ(world_size(changed(one, {.ranks = 4, .bytes_per_s = 1e8, .latency_s = 1e-4})), 4);
+}
+
 }  // namespace
 }  // namespace thinwire

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// thinwire plan: predicts the step time of every grouping, writes the plan of one, or checks a plan
-// file.
+// thinwire plan: predicts the step time of every grouping, writes the plan of one, checks a plan
+// file, or finds a plan.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "thinwire/cli/verbs.h"
+#include "thinwire/cli/plan.h"
 #include "thinwire/core/text.h"
 #include "thinwire/plan/payload.h"
 #include "thinwire/plan/plan.h"
@@ -14,12 +14,6 @@
 
 namespace thinwire::cli {
 namespace {
-
-struct PlanOptions {
-  std::string profile, cluster, grouping = "exact", form = "none", out, check;
-  int ranks = 0;
-  bool json = false;
-};
 
 struct Row {
   std::string grouping;
@@ -120,15 +114,14 @@ void print_dense(const std::vector<TensorRow>& rows, const Spec& codec) {
 }
 
 int make_plan(const PlanOptions& options) {
-  if (options.profile.empty() || options.cluster.empty())
+  if (options.from.profile.empty() || options.from.cluster.empty())
     throw ConfigError(
         "plan: --profile and --cluster are needed, or --check with --ranks or --cluster");
+  if (options.searches()) return search_plan(options);
   const auto form = read_form(options.form);
   const Spec chosen = parse_spec(options.grouping);
-  const Profile profile =
-      load(options.profile, [](auto text, auto path) { return profile_from_json(text, path); });
-  const Cluster cluster =
-      load(options.cluster, [](auto text, auto path) { return cluster_from_json(text, path); });
+  const Profile profile = options.from.read_profile();
+  const Cluster cluster = options.from.read_cluster();
   GroupInput input{.profile = profile, .cluster = cluster};
   const bool dense = form.back().name == "none";
   if (form.size() > 1 || !dense)
@@ -152,8 +145,8 @@ int make_plan(const PlanOptions& options) {
   const auto total = static_cast<Bytes>(std::llround(sent));
   if (!options.out.empty()) write_text(options.out, to_json(plan));
   if (options.json) {
-    Json out{{"profile", options.profile},
-             {"cluster", options.cluster},
+    Json out{{"profile", options.from.profile},
+             {"cluster", options.from.cluster},
              {"ranks", ranks},
              {"grouping", to_string(chosen)},
              {"form", options.form},
@@ -183,14 +176,16 @@ int make_plan(const PlanOptions& options) {
 }
 
 int check_plan(const PlanOptions& options) {
-  if (options.ranks < 1 && options.cluster.empty())
+  if (options.searches() || options.from.changes())
+    throw ConfigError(
+        "plan: --check looks at a plan and searches for none; leave out --quality, "
+        "--forms, --max-bytes-per-step, --explain, --rate and --latency");
+  if (options.from.ranks < 1 && options.from.cluster.empty())
     throw ConfigError("plan: --check needs --ranks (at least 1) or --cluster");
   const Plan plan =
       load(options.check, [](auto text, auto path) { return plan_from_json(text, path); });
-  int ranks = options.ranks;
-  if (ranks < 1)
-    ranks = world_size(
-        load(options.cluster, [](auto text, auto path) { return cluster_from_json(text, path); }));
+  int ranks = options.from.ranks;
+  if (ranks < 1) ranks = world_size(options.from.read_cluster());
   validate(plan, ranks);
   for (const Exchange& exchange : plan.exchanges) check_memories(exchange.form);
   if (options.json)
@@ -211,20 +206,28 @@ int check_plan(const PlanOptions& options) {
 void add_plan(CLI::App& app, Chosen& chosen) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* verb = add_verb(
-      app, chosen, "plan", "Predict step times of groupings; write or check a plan file",
+      app, chosen, "plan", "Predict step times; find, write or check a plan",
       "thinwire plan --profile tests/plan/profiles/resnet18.json \\\n"
       "    --cluster tests/plan/profiles/cluster_2_ranks_1gbit.json --out plan.json\n"
+      "  thinwire plan --profile tests/plan/profiles/mlp.json --quality free \\\n"
+      "    --cluster tests/plan/profiles/cluster_2_ranks_1gbit.json --rate 100mbit\n"
       "  thinwire plan --check plan.json --ranks 2",
       [options] { return options->check.empty() ? make_plan(*options) : check_plan(*options); });
-  verb->add_option("--profile", options->profile, "Layer times and sizes (JSON)");
-  verb->add_option("--cluster", options->cluster, "Ranks and links (JSON)");
+  add_measurements(*verb, options->from);
   verb->add_option("--grouping", options->grouping,
                    "Which tensors travel together: see 'thinwire list grouping'")
       ->capture_default_str();
   verb->add_option("--form", options->form, "In which form they travel")->capture_default_str();
   verb->add_option("--out", options->out, "Write the plan to this file (JSON)");
   verb->add_option("--check", options->check, "Check this plan file instead of making one");
-  verb->add_option("--ranks", options->ranks, "World size for --check");
+  verb->add_option("--quality", options->quality,
+                   "Find the plan with the shortest step: 'same' mathematics, 'bounded' loss of at "
+                   "most half a point, or 'free'");
+  verb->add_option("--forms", options->forms, "Forms to search among, in place of the quality's")
+      ->delimiter(';');
+  verb->add_option("--max-bytes-per-step", options->max_bytes,
+                   "The most that a rank may send in a step, in the mean: 2MB");
+  verb->add_flag("--explain", options->explain, "Search, and say why");
   verb->add_flag("--json", options->json, "Print one JSON object");
 }
 

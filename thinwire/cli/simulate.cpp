@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "thinwire/cli/verbs.h"
+#include "thinwire/cli/plan.h"
 #include "thinwire/core/text.h"
 #include "thinwire/plan/plan.h"
 #include "thinwire/report/trace_json.h"
@@ -16,7 +16,8 @@ namespace thinwire::cli {
 namespace {
 
 struct SimulateOptions {
-  std::string plan, profile, cluster, trace;
+  std::string plan, trace;
+  Measurements from;
   int steps = 10;
   std::uint64_t seed = 0;
   double jitter = 0;
@@ -40,7 +41,8 @@ Figures figures_of(const Trace& trace, const Profile& profile, const Cluster& cl
   const double slowest =
       cluster.speed.empty() ? 1 : *std::min_element(cluster.speed.begin(), cluster.speed.end());
   out.compute_s = (std::accumulate(profile.forward_s.begin(), profile.forward_s.end(), 0.0) +
-                   std::accumulate(profile.backward_s.begin(), profile.backward_s.end(), 0.0)) /
+                   std::accumulate(profile.backward_s.begin(), profile.backward_s.end(), 0.0) +
+                   profile.update_s) /
                   slowest;
   std::map<Rank, double> sent;
   for (const Event& event : trace) sent[event.rank] += static_cast<double>(event.bytes);
@@ -50,14 +52,12 @@ Figures figures_of(const Trace& trace, const Profile& profile, const Cluster& cl
 }
 
 int run_simulate(const SimulateOptions& options) {
-  if (options.plan.empty() || options.profile.empty() || options.cluster.empty())
+  if (options.plan.empty() || options.from.profile.empty() || options.from.cluster.empty())
     throw ConfigError("simulate: a plan file, --profile and --cluster are needed");
   const Plan plan =
       load(options.plan, [](auto text, auto path) { return plan_from_json(text, path); });
-  const Profile profile =
-      load(options.profile, [](auto text, auto path) { return profile_from_json(text, path); });
-  const Cluster cluster =
-      load(options.cluster, [](auto text, auto path) { return cluster_from_json(text, path); });
+  const Profile profile = options.from.read_profile();
+  const Cluster cluster = options.from.read_cluster();
   const Trace trace =
       simulate(plan, profile, cluster,
                {.steps = options.steps, .seed = options.seed, .jitter = options.jitter});
@@ -103,8 +103,7 @@ void add_simulate(CLI::App& app, Chosen& chosen) {
                "    --cluster tests/plan/profiles/cluster_2_ranks_1gbit.json",
                [options] { return run_simulate(*options); });
   verb->add_option("plan", options->plan, "A plan file, as 'thinwire plan --out' writes it");
-  verb->add_option("--profile", options->profile, "Layer times and sizes (JSON)");
-  verb->add_option("--cluster", options->cluster, "Ranks and links (JSON)");
+  add_measurements(*verb, options->from);
   verb->add_option("--steps", options->steps, "Steps to run; the median is shown")
       ->capture_default_str();
   verb->add_option("--jitter", options->jitter,

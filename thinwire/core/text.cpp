@@ -82,6 +82,9 @@ constexpr std::array<Unit, 5> kBitUnits{{{"bit", 1.0 / 8},
                                          {"gbit", 1e9 / 8},
                                          {"tbit", 1e12 / 8}}};
 
+constexpr std::array<Unit, 5> kTimeUnits{
+    {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}};
+
 template <std::size_t N>
 const Unit* find_unit(const std::array<Unit, N>& units, std::string_view name) {
   const auto it =
@@ -166,6 +169,17 @@ double parse_rate(std::string_view text) {
     throw ConfigError(
         fmt::format("rate '{}' has no clear unit; write for example {}", text, kExample));
   if (number <= 0) throw ConfigError(fmt::format("a rate must be above 0, got '{}'", text));
+  return number * found->factor;
+}
+
+double parse_seconds(std::string_view text) {
+  constexpr std::string_view kExample = "0.2ms, 50us or 1.5s";
+  const auto [number, unit] = split_quantity(text, "time", kExample);
+  const Unit* found = find_unit(kTimeUnits, lower(unit));
+  if (!found)
+    throw ConfigError(
+        fmt::format("time '{}' has an unknown unit; write for example {}", text, kExample));
+  if (number < 0) throw ConfigError(fmt::format("a time must be at least 0, got '{}'", text));
   return number * found->factor;
 }
 

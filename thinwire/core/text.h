@@ -22,6 +22,7 @@ std::string format_seconds(double seconds);    ///< "12.3 ms"
 std::string format_rate(double bytes_per_s);   ///< "941 Mbit/s"
 double parse_rate(
     std::string_view text);  ///< "100mbit", "1 Gbit/s", "12.5MB/s" -> bytes per second; ConfigError
+double parse_seconds(std::string_view text);      ///< "0.2ms", "50 us", "1.5s", "2e-4"; ConfigError
 std::int64_t parse_bytes(std::string_view text);  ///< "25MiB", "1e6", "64 KB"; ConfigError
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(std::span<const std::string> parts, std::string_view separator);

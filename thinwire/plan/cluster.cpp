@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "thinwire/core/error.h"
@@ -98,6 +99,51 @@ Cluster cluster_from_json(std::string_view text, std::string_view source) {
 
 void validate(const Cluster& cluster) {
   if (const auto why = fault(cluster); !why.empty()) throw ConfigError("cluster: " + why);
+}
+
+Cluster changed(Cluster cluster, const ClusterChange& change) {
+  const int inner = world_size(cluster) / cluster.ranks_per_level.back();
+  const int before = cluster.ranks_per_level.back();
+  int ranks = before;
+  if (change.ranks != 0) {
+    if (change.ranks < inner || change.ranks % inner != 0)
+      throw ConfigError(
+          fmt::format("ranks must be a multiple of {}, those of the inner levels, got {}", inner,
+                      change.ranks));
+    ranks = change.ranks / inner;
+  }
+  if (change.bytes_per_s < 0 || !std::isfinite(change.bytes_per_s))
+    throw ConfigError(fmt::format("rate must be finite and above 0, got {}", change.bytes_per_s));
+  const bool known = before > 1;
+  if (!known && ranks > 1 && (change.bytes_per_s == 0 || change.latency_s < 0))
+    throw ConfigError(
+        fmt::format("{} ranks need a rate and a latency, for the cluster has one", change.ranks));
+  if (!cluster.links.contains("all_reduce"))
+    cluster.links["all_reduce"] =
+        std::vector<Link>(cluster.ranks_per_level.size(), Link{.latency_s = 0, .bytes_per_s = 1});
+  for (auto& [name, levels] : cluster.links) {
+    const auto messages = [&](int n) { return name == "all_reduce" ? 2.0 * (n - 1) : n - 1.0; };
+    // Bytes sent for a byte of payload.
+    const auto share = [&](int n) { return name == "all_reduce" ? 2.0 * (n - 1) / n : n - 1.0; };
+    Link& link = levels.back();
+    const double rate =
+        change.bytes_per_s > 0 || !known ? change.bytes_per_s : link.bytes_per_s * share(before);
+    const double latency =
+        change.latency_s >= 0 || !known ? change.latency_s : link.latency_s / messages(before);
+    if (ranks <= 1) continue;
+    if (known) link.cpu_s_per_byte *= share(ranks) / share(before);
+    link.bytes_per_s = rate / share(ranks);
+    link.latency_s = latency * messages(ranks);
+  }
+  cluster.ranks_per_level.back() = ranks;
+  if (change.ranks != 0 && !cluster.speed.empty() &&
+      static_cast<int>(cluster.speed.size()) != world_size(cluster)) {
+    // The slowest sets the pace wherever it stands.
+    const double slowest = *std::min_element(cluster.speed.begin(), cluster.speed.end());
+    cluster.speed.assign(static_cast<std::size_t>(world_size(cluster)), slowest);
+  }
+  validate(cluster);
+  return cluster;
 }
 
 Link all_reduce_link(std::string_view algorithm, int ranks, const PointToPoint& cost) {

@@ -32,6 +32,18 @@ std::string to_json(const Cluster& cluster);
 Cluster cluster_from_json(std::string_view text, std::string_view source = "cluster");
 void validate(const Cluster& cluster);  ///< ConfigError
 
+/// What is imagined in place of what was measured; what is not set stays.
+struct ClusterChange {
+  int ranks = 0;           ///< of the whole cluster; levels inside the outermost keep theirs
+  double bytes_per_s = 0;  ///< of the outermost level's links, each way
+  Seconds latency_s = -1;  ///< of one message on them
+};
+/// The cluster with its outermost level changed. Collectives are taken as rings: an all-reduce of M
+/// bytes over n ranks sends 2 M (n - 1) / n from each in 2 (n - 1) messages, any other link n - 1
+/// payloads in as many. ConfigError where ranks do not divide into the levels, and where one rank
+/// becomes several with neither rate nor latency known.
+Cluster changed(Cluster cluster, const ClusterChange& change);
+
 /// What point-to-point costs make of an all-reduce: start-up `latency_s` and `s_per_byte` of one
 /// message, and `reduce_s_per_byte` to add a received byte.
 struct PointToPoint {

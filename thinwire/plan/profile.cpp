@@ -28,6 +28,8 @@ std::string fault(const Profile& profile) {
       return fmt::format("tensor {} ('{}'): the shape [{}] is negative or too large", i,
                          tensor.name, fmt::join(tensor.shape, ","));
   }
+  if (!std::isfinite(profile.update_s) || profile.update_s < 0)
+    return fmt::format("update_s must be finite and at least 0, got {}", profile.update_s);
   for (const auto& [spec, speed] : profile.codecs)
     for (const double rate : {speed.encode_bytes_per_s, speed.decode_bytes_per_s})
       if (!std::isfinite(rate) || rate < 0)
@@ -63,6 +65,7 @@ bool Profile::operator==(const Profile& other) const {
            a.second.decode_bytes_per_s == b.second.decode_bytes_per_s;
   };
   return params == other.params && forward_s == other.forward_s && backward_s == other.backward_s &&
+         update_s == other.update_s &&
          std::equal(codecs.begin(), codecs.end(), other.codecs.begin(), other.codecs.end(),
                     same_speed);
 }
@@ -79,13 +82,15 @@ std::string to_json(const Profile& profile) {
   for (const auto& [spec, speed] : profile.codecs)
     codecs[spec] = {{"encode_bytes_per_s", speed.encode_bytes_per_s},
                     {"decode_bytes_per_s", speed.decode_bytes_per_s}};
-  return dump_lines({{"tensors", tensors}, {"codecs", codecs}}, "profile");
+  return dump_lines({{"tensors", tensors}, {"update_s", profile.update_s}, {"codecs", codecs}},
+                    "profile");
 }
 
 Profile profile_from_json(std::string_view text, std::string_view source) {
   const Json json = parse_json(text, source);
-  known_keys(json, {"note", "tensors", "codecs"}, source);
+  known_keys(json, {"note", "tensors", "update_s", "codecs"}, source);
   Profile out;
+  out.update_s = get_or<double>(json, "update_s", 0, source);
   for (const auto& item : get<Json::array_t>(json, "tensors", source)) {
     const auto place = fmt::format("{}: tensor {}", source, out.params.size());
     known_keys(item, {"name", "dtype", "shape", "forward_s", "backward_s"}, place);

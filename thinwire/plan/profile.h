@@ -31,6 +31,7 @@ struct CodecSpeed {
 struct Profile {
   std::vector<TensorDesc> params;
   std::vector<Seconds> forward_s, backward_s;  ///< one a tensor
+  Seconds update_s = 0;                        ///< the optimizer, and what else ends a step
   std::map<std::string, CodecSpeed> codecs;    ///< by canonical spec
   bool operator==(const Profile&) const;
 };

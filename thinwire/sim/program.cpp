@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "thinwire/core/error.h"
-#include "thinwire/plan/payload.h"
+#include "thinwire/sim/cost.h"
 
 namespace thinwire {
 namespace {
@@ -53,7 +53,7 @@ class Writer {
     for (; next < gradients.size(); ++next) start(*gradients[next]);
     pass(Phase::backward_end);
     pass(Phase::update_begin);
-    out_.push_back({.what = Action::update});
+    out_.push_back({.what = Action::update, .seconds = profile_.update_s});
     pass(Phase::update_end);
     return std::move(out_);
   }
@@ -92,27 +92,15 @@ class Writer {
                     .seconds = seconds[static_cast<std::size_t>(tensor)]});
   }
   void start(const Exchange& e) {
-    out_.push_back({.what = Action::start, .index = e.id, .seconds = codec_s(e, true)});
+    out_.push_back(
+        {.what = Action::start, .index = e.id, .seconds = codec_time(e, plan_, profile_).encode_s});
   }
   void need(const Exchange& e) {
-    out_.push_back(
-        {.what = Action::need, .index = e.id, .lag = e.need.lag, .seconds = codec_s(e, false)});
+    out_.push_back({.what = Action::need,
+                    .index = e.id,
+                    .lag = e.need.lag,
+                    .seconds = codec_time(e, plan_, profile_).decode_s});
   }
-  /// Of dense input at the measured speed; a form that was not measured takes no time.
-  Seconds codec_s(const Exchange& e, bool encodes) const {
-    if (e.form.empty() || e.bucket < 0) return 0;
-    const auto found = profile_.codecs.find(to_string(std::span<const Spec>(e.form)));
-    if (found == profile_.codecs.end()) return 0;
-    const double rate =
-        encodes ? found->second.encode_bytes_per_s : found->second.decode_bytes_per_s;
-    if (!(rate > 0)) return 0;
-    Bytes dense = 0;
-    for (const TensorDesc& tensor :
-         tensors_of(plan_.grouping[static_cast<std::size_t>(e.bucket)], plan_.tensors))
-      dense += dense_bytes(tensor);
-    return static_cast<double>(dense) / rate;
-  }
-
   const Plan& plan_;
   const Profile& profile_;
   std::vector<int> firsts_;                                      ///< by exchange
@@ -121,6 +109,24 @@ class Writer {
 };
 
 }  // namespace
+
+CodecTime codec_time(const Exchange& exchange, const Plan& plan, const Profile& profile) {
+  if (exchange.form.empty() || exchange.bucket < 0) return {};
+  const auto found = profile.codecs.find(to_string(std::span<const Spec>(exchange.form)));
+  if (found == profile.codecs.end()) return {};
+  double dense = 0;
+  for (const Slice& slice : plan.grouping[static_cast<std::size_t>(exchange.bucket)].slices)
+    dense += static_cast<double>(
+        (slice.end - slice.begin) *
+        dtype_bytes(plan.tensors[static_cast<std::size_t>(slice.tensor)].dtype));
+  const auto seconds = [&](double rate) { return rate > 0 ? dense / rate : 0; };
+  const double payloads =
+      exchange.pattern == Pattern::all_reduce && algorithm_of(exchange) == "gather"
+          ? static_cast<double>(plan.groups[static_cast<std::size_t>(exchange.group)].ranks.size())
+          : 1;
+  return {.encode_s = seconds(found->second.encode_bytes_per_s),
+          .decode_s = payloads * seconds(found->second.decode_bytes_per_s)};
+}
 
 std::vector<Action> program_of(const Plan& plan, const Profile& profile) {
   check_tensors(plan, profile);

@@ -17,6 +17,14 @@ struct Action {
   Seconds seconds = 0;          ///< of the profile's machine: computing, encoding, decoding
 };
 
+/// What a rank's core spends on one firing of an exchange: of dense input at the speed measured for
+/// its form; a form that was not measured takes no time. Where payloads do not add, each of the
+/// group's is decoded.
+struct CodecTime {
+  Seconds encode_s = 0, decode_s = 0;
+};
+CodecTime codec_time(const Exchange& exchange, const Plan& plan, const Profile& profile);
+
 /// In a step in which an exchange does not fire its actions are left out. ConfigError where the
 /// profile has other tensors than the plan.
 std::vector<Action> program_of(const Plan& plan, const Profile& profile);

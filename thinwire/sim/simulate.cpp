@@ -180,11 +180,11 @@ class Simulation {
     if (action.what == Action::compute)
       record({.kind = action.op, .index = action.index, .begin_s = kind.begun_s}, kind, kind.step);
     if (action.what == Action::update)
-      record({.kind = OpKind::update, .index = kWhole, .begin_s = now_}, kind, kind.step);
+      record({.kind = OpKind::update, .index = kWhole, .begin_s = kind.begun_s}, kind, kind.step);
     if (action.what != Action::start) return;
     Flight& one = flight(action.index, kind.step);
     if (++one.started < static_cast<int>(members(action.index).size())) return;
-    waiting_.push_back(&one);
+    wait(&one);
   }
   void finish_action(std::size_t k) {
     end_action(k);
@@ -205,29 +205,39 @@ class Simulation {
     return std::pair(a.step, a.exchange) < std::pair(b.step, b.exchange);
   }
 
+  /// In its place among those that wait, the most urgent in front.
+  void wait(Flight* one) {
+    waiting_.insert(
+        std::upper_bound(waiting_.begin(), waiting_.end(), one,
+                         [&](const Flight* a, const Flight* b) { return more_urgent(*a, *b); }),
+        one);
+  }
+  bool is_more_urgent_waiting(const Flight& than) const {
+    return !waiting_.empty() && more_urgent(*waiting_.front(), than);
+  }
+
   /// Puts on the wire what may go: ranks carry one exchange at a time.
   void send() {
-    std::sort(waiting_.begin(), waiting_.end(),
-              [&](const Flight* a, const Flight* b) { return more_urgent(*a, *b); });
+    std::vector<bool> busy(kinds_.size());
+    for (const Flight* on : travelling_)
+      for (const std::size_t k : members(on->exchange)) busy[k] = true;
     for (std::size_t i = 0; i < waiting_.size();) {
+      if (std::find(busy.begin(), busy.end(), false) == busy.end()) return;
       Flight* one = waiting_[i];
       const auto& mine = members(one->exchange);
-      const bool busy = std::any_of(travelling_.begin(), travelling_.end(), [&](const Flight* on) {
-        const auto& theirs = members(on->exchange);
-        return std::find_first_of(mine.begin(), mine.end(), theirs.begin(), theirs.end()) !=
-               mine.end();
-      });
-      if (busy) {
+      if (std::any_of(mine.begin(), mine.end(), [&](std::size_t k) { return busy[k]; })) {
         ++i;
         continue;
       }
       one->travels = true;
       travelling_.push_back(one);
       waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-      // What takes no time has arrived at once.
+      // What takes no time has arrived at once, and others may have started for it.
       if (one->latency_s + one->wire_s <= 0) {
         finish_transfers();
         i = 0;
+      } else {
+        for (const std::size_t k : mine) busy[k] = true;
       }
     }
   }
@@ -237,10 +247,8 @@ class Simulation {
   Seconds leg(const Flight& one) const {
     if (one.latency_s > 0) return one.latency_s;
     const Exchange& exchange = plan_.exchanges[static_cast<std::size_t>(one.exchange)];
-    const bool overtaken = exchange.chunk > 0 && exchange.chunk < exchange.payload &&
-                           std::any_of(
-                               waiting_.begin(), waiting_.end(),
-                               [&](const Flight* other) { return more_urgent(*other, one); });
+    const bool overtaken =
+        exchange.chunk > 0 && exchange.chunk < exchange.payload && is_more_urgent_waiting(one);
     if (!overtaken) return one.wire_s;
     const Seconds whole = costs_[static_cast<std::size_t>(one.exchange)].wire_s;
     const Seconds chunk =
@@ -284,8 +292,7 @@ class Simulation {
     }
   }
   bool is_overtaken(const Flight& one) const {
-    return std::any_of(waiting_.begin(), waiting_.end(),
-                       [&](const Flight* other) { return more_urgent(*other, one); }) &&
+    return is_more_urgent_waiting(one) &&
            plan_.exchanges[static_cast<std::size_t>(one.exchange)].chunk > 0;
   }
 
@@ -297,7 +304,7 @@ class Simulation {
         return true;
       }
       if (one->travels) return false;
-      waiting_.push_back(one);
+      wait(one);
       return true;
     });
     for (Flight* one : ended) {
@@ -329,7 +336,7 @@ class Simulation {
   std::vector<Kind> kinds_;
   std::vector<std::vector<std::size_t>> members_;  ///< kinds, rising, by group
   std::map<std::pair<std::int64_t, int>, Flight> flights_;
-  std::vector<Flight*> waiting_, travelling_;
+  std::vector<Flight*> waiting_, travelling_;  ///< waiting: the most urgent in front
   std::vector<Seconds> legs_;
   Seconds now_ = 0;
   Trace trace_;
