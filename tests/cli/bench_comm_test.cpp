@@ -33,9 +33,9 @@ void on_threads(int ranks, const std::string& transport, Body body) {
 
 TEST(BenchComm, MeasuresWhatALinkOfAKnownRateCarries) {
   const test::Watchdog watchdog;
-  cli::CommFigures figures;
+  CommFigures figures;
   on_threads(2, "throttle{rate=80mbit}|local", [&](Comm& comm) {
-    cli::CommBench bench(comm);
+    CommTiming bench(comm);
     const auto own = bench.measure(1 << 18, 0.2);
     if (comm.rank() == 0) figures = own;
   });
@@ -51,7 +51,7 @@ TEST(BenchComm, RefusesToTimeAWrongSum) {
   const test::Watchdog watchdog;
   try {
     on_threads(2, "fault{action=corrupt,rank=1,call=0}|local",
-               [](Comm& comm) { cli::CommBench(comm).measure(4096, 0.01); });
+               [](Comm& comm) { CommTiming(comm).measure(4096, 0.01); });
     FAIL() << "a wrong sum was timed";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("is wrong: element 512 is"), std::string::npos)
@@ -60,7 +60,7 @@ TEST(BenchComm, RefusesToTimeAWrongSum) {
 }
 
 TEST(BenchComm, ComparesShortCallsOfTcpWithTheTarget) {
-  cli::CommFigures figures{.bytes = 4096, .calls = 10, .time = {3e-4, 2e-4, 4e-4}, .cpu_s = 1e-3};
+  CommFigures figures{.bytes = 4096, .calls = 10, .time = {3e-4, 2e-4, 4e-4}, .cpu_s = 1e-3};
   const Json slow = cli::row_of(figures, "tcp{chunk=1MiB}", 2);
   EXPECT_DOUBLE_EQ(slow.at("time_s"), 3e-4);  // the median
   EXPECT_DOUBLE_EQ(slow.at("time_ratio"), 3);

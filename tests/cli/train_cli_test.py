@@ -137,8 +137,10 @@ def test_kf58_every_documented_option_runs(tmp_path):
             words += ["--ranks", "2", "--comm", "local"]
         if key == "plan":
             words += ["--ranks", "2", "model=mlp{sizes=784-256-10}"]
-        if key == "comm":
+        if key in ("comm", "quality", "forms"):
             words += ["--ranks", "2"]
+        if key in ("quality", "forms"):
+            words += ["plan=auto"]
         if key == "ranks":
             words += ["--comm", "local"]
         run("train", *SMALL, "steps=1", f"runs={tmp_path}", *words, cwd=os.environ["TW_SOURCE"])
@@ -254,6 +256,64 @@ def test_a_plan_by_hand_is_run(tmp_path):
     assert "2 messages" in done.stdout
     done = run("train", *SMALL, f"runs={tmp_path}", "--ranks", "2", f"plan={plan}", code=2)
     assert "plan" in done.stderr
+
+
+def weights(out):
+    return (Path(out["checkpoint"]) / "model.safetensors").read_bytes()
+
+
+def test_plan_auto_measures_chooses_and_compares(tmp_path):
+    """What it measures with leaves no trace in the training: the plan it wrote, given by hand, trains to the same bits."""
+    words = ["--ranks", "2", "optimizer=sgd{momentum=0}", "report=true"]
+    done = train(tmp_path / "auto", *words, "plan=auto", "quality=bounded")
+    out = last_object(done)
+    assert "measured: an all_reduce takes" in done.stderr
+    assert "predicted and measured: step" in done.stderr
+    run_folder = Path(out["run"])
+    choice = json.loads((run_folder / "choice.json").read_text())
+    assert out["predicted_step_s"] == choice["chosen"]["predicted_step_s"] > 0
+    assert out["predicted_bytes_per_step"] == choice["chosen"]["predicted_bytes_per_step"] > 0
+    considered = {one["form"] for one in choice["others"]} | {choice["chosen"]["form"]}
+    assert {"none", "cast{f16}", "ef|topk{ratio=0.01}", "ef|sign", "ef|powersgd{rank=4}"} <= considered
+    assert choice["verdict"] in done.stderr and choice["verdict"] in Path(out["report"]).read_text()
+    by_hand = last_object(train(tmp_path / "hand", *words, f"plan={run_folder / 'plan.json'}"))
+    assert weights(by_hand) == weights(out)
+    # The files are those that thinwire plan reads.
+    again = run("plan", "--profile", str(run_folder / "profile.json"), "--cluster", str(run_folder / "cluster.json"),
+                "--quality", "bounded", "--json")
+    assert json.loads(again.stdout)["dense"]["predicted_step_s"] == pytest.approx(choice["dense"]["predicted_step_s"])
+
+
+def test_plan_auto_obeys_the_forms_given(tmp_path):
+    out = last_object(train(tmp_path, "--ranks", "2", "--comm", "throttle{rate=1mbit}|local", "plan=auto",
+                            "forms=ef|topk{ratio=0.1};cast{f16}", "steps=2"))
+    choice = json.loads((Path(out["run"]) / "choice.json").read_text())
+    assert choice["chosen"]["form"] == "ef|topk{ratio=0.1}", "a slow link"
+    assert {one["form"] for one in choice["others"]} <= {"none", "cast{f16}", "ef|topk{ratio=0.1}"}
+    assert out["wire_bytes_per_step"] < 0.5 * choice["dense"]["predicted_bytes_per_step"]
+
+
+def test_plan_auto_of_one_rank_has_nothing_to_choose(tmp_path):
+    done = train(tmp_path, "plan=auto")
+    assert "nothing to choose" in done.stderr and last_object(done)["steps"] == 6
+
+
+def test_quality_without_auto_is_refused(tmp_path):
+    assert "set plan=auto" in train(tmp_path, "quality=free", code=2).stderr
+    assert "did you mean 'bounded'" in train(tmp_path, "plan=auto", "quality=bouned", code=2).stderr
+    assert "topk" in train(tmp_path, "plan=auto", "forms=ef|topq", code=2).stderr
+
+
+def test_profile_writes_what_plan_reads(tmp_path):
+    words = [word for word in SMALL if word != "epochs=1"]
+    out = json.loads(run("profile", *words, "--ranks", "2", "--quality", "same", "--out", str(tmp_path), "--json").stdout)
+    assert out["tensors"] == 8 and out["ranks"] == 2 and len(out["speed"]) == 2
+    assert out["forward_s"] > 0 and out["backward_s"] > 0 and out["update_s"] >= 0
+    for link in ("all_reduce", "gather"):
+        assert out["links"][link]["bytes_per_s"] > 1e6 and out["links"][link]["residual"] < 1
+    plan = run("plan", "--profile", out["profile"], "--cluster", out["cluster"], "--explain")
+    assert "Send whole gradients" in plan.stdout
+    assert "at least 2 ranks" in run("profile", *words, code=2).stderr
 
 
 def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path):

@@ -125,6 +125,33 @@ TEST(Html, TextsOfARunCannotBecomeMarkup) {
   EXPECT_TRUE(contains(page, "\\u003cimg src=x"));
 }
 
+TEST(Html, SaysWhyThePlanIsAsItIs) {
+  const Scratch scratch;
+  const std::string path = write_sample_run(scratch.path());
+  EXPECT_FALSE(contains(page_of(path), "Why this plan")) << "nothing was chosen";
+  std::ofstream(path + "/choice.json") << R"({"verdict": "Do not compress <here>.",
+    "chosen": {"form": "none", "grouping": "exact", "messages": 3, "predicted_step_s": 0.11,
+               "predicted_exposed_s": 0.01, "predicted_bytes_per_step": 2000000},
+    "others": [{"form": "ef|topk", "grouping": "wfbp", "messages": 8, "predicted_step_s": 0.2,
+                "predicted_exposed_s": 0.1, "predicted_bytes_per_step": 20000},
+               {"form": "ef|sign", "grouping": "", "note": "its speed has not been measured"}]})";
+  RunData run = read_run(path);
+  run.info.summary.predicted_step_s = 0.1;
+  run.info.summary.step_s = 0.12;
+  const std::string page = without_scripts(html_report(std::span(&run, 1)));
+  for (const char* part : {"Why this plan", "Do not compress &lt;here&gt;.", "ef|topk", "200 ms",
+                           "its speed has not been measured", "+20.0 %"})
+    EXPECT_TRUE(contains(page, part)) << part;
+  EXPECT_FALSE(contains(page, "Predicted step</dt>")) << "it stands beside the measured one";
+
+  std::ofstream(path + "/choice.json") << "{}";
+  const RunData broken = read_run(path);
+  ASSERT_EQ(broken.problems.size(), 1u);
+  EXPECT_TRUE(contains(broken.problems[0], "the choice of the plan left out"))
+      << broken.problems[0];
+  EXPECT_TRUE(contains(html_report(std::span(&broken, 1)), "left out"));
+}
+
 TEST(Html, LongRunsStaySmall) {
   const Scratch scratch;
   RunData run = read_run(write_sample_run(scratch.path(), {.steps = 20}));

@@ -62,7 +62,7 @@ std::optional<Bytes> next_size(Comm& comm, std::int64_t step) {
 }
 
 int on_rank(const BenchOptions& options, const std::string& transport, Comm& comm) {
-  CommBench bench(comm);
+  CommTiming bench(comm);
   const bool speaks = comm.rank() == 0;
   if (speaks && !options.json)
     fmt::print("{} ranks over {}\n{:>22}  {:>9}  {:>14}  {:>8}\n", comm.size(), transport, "",

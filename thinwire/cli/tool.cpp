@@ -30,6 +30,7 @@ void add_verbs(CLI::App& app, Chosen& chosen) {
   add_bench(app, chosen);
   add_train(app, chosen);
   add_eval(app, chosen);
+  add_profile(app, chosen);
   add_reproduce(app, chosen);
 #endif
 }

@@ -2,7 +2,6 @@
 // thinwire train: the main job.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "thinwire/cli/ranks.h"
@@ -25,14 +24,7 @@ struct TrainOptions {
 TrainConfig configure(const TrainOptions& options) {
   TrainConfig config;
   if (!options.resume.empty()) config = config_of_checkpoint(options.resume);
-  bool first = true;
-  for (const auto& word : options.words) {
-    if (first && (word.ends_with(".toml") || std::filesystem::is_regular_file(word)))
-      read_toml(config, word);
-    else
-      set_option(config, word);
-    first = false;
-  }
+  read_words(config, options.words);
   if (!options.model.empty()) config.model = options.model;
   config.model = model_spec(config.model);
   apply(options.ranks, config);

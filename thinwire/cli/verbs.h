@@ -62,6 +62,7 @@ void add_simulate(CLI::App& app, Chosen& chosen);
 void add_bench(CLI::App& app, Chosen& chosen);
 void add_train(CLI::App& app, Chosen& chosen);
 void add_eval(CLI::App& app, Chosen& chosen);
+void add_profile(CLI::App& app, Chosen& chosen);
 void add_reproduce(CLI::App& app, Chosen& chosen);
 
 }  // namespace thinwire::cli

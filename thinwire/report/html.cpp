@@ -14,6 +14,7 @@
 #include "thinwire/report/figures.h"
 #include "thinwire/report/page_data.h"
 #include "thinwire/report/page_frame.h"
+#include "thinwire/report/plan_section.h"
 
 namespace thinwire {
 namespace {
@@ -57,6 +58,7 @@ std::string tiles(const RunData& run, const std::vector<Figure>& rows) {
   bool first = true;
   for (const Figure& row : rows) {
     if (row.key == "steps" || row.key == "samples") continue;  // the sentence above says it
+    if (row.key.starts_with("predicted_")) continue;           // stands beside the measured
     std::string value = escaped(row.texts[0]);
     if (row.key == "exposed_s" && step != rows.end() && *step->values[0] > 0)
       value +=
@@ -322,6 +324,7 @@ std::string body(std::span<const RunData> runs) {
   std::string out = header(runs) + "<main>\n" + problems(runs);
   if (!rows.empty())
     out += runs.size() == 1 ? tiles(runs[0], rows) + split_bar(runs[0]) : comparison(runs, rows);
+  if (runs.size() == 1) out += plan_section(runs[0]);
   if (has_curves(runs))
     out +=
         "<noscript><section><p>Curves and timelines are drawn by this page's "

@@ -54,6 +54,9 @@ void each_field(T& x, Fn&& field)
   field("wire_bytes_per_step", x.wire_bytes_per_step);
   field("samples_per_s", x.samples_per_s);
   field("peak_memory_bytes", x.peak_memory_bytes);
+  field("predicted_step_s", x.predicted_step_s);
+  field("predicted_exposed_s", x.predicted_exposed_s);
+  field("predicted_bytes_per_step", x.predicted_bytes_per_step);
 }
 
 bool said(const std::string& value) { return !value.empty(); }
@@ -225,6 +228,12 @@ RunData read_run(const std::string& path) {
   };
   if (fs::exists(folder / "metrics.jsonl"))
     attempt("metrics", [&] { run.metrics = read_metrics((folder / "metrics.jsonl").string()); });
+  if (fs::exists(folder / "choice.json"))
+    attempt("the choice of the plan", [&] {
+      const Json choice = read_json((folder / "choice.json").string());
+      for (const char* key : {"chosen", "others", "verdict"}) get<Json>(choice, key, "choice.json");
+      run.choice = choice;
+    });
   std::vector<std::string> traces;
   for (const auto& entry : fs::directory_iterator(folder))
     if (const std::string file = entry.path().filename().string();

@@ -7,6 +7,9 @@
 //   trace.jsonl            of rank 0; trace.rank<R>.jsonl of the others
 //   trace.json             all of them, for Perfetto
 //   log.rank<R>.txt        what each rank said
+//   choice.json            with plan=auto what was considered; beside it profile.json,
+//   cluster.json,
+//                          plan.json
 //   checkpoints/           best and last, by the trainer
 //   report.html            the report
 //
@@ -19,7 +22,8 @@
 //    "versions": {"thinwire": "0.1.0", "torch": "...", "blas": "...", "compiler": "...", ...},
 //    "summary": {"test_accuracy", "test_loss", "steps", "samples", "train_s", "step_s",
 //                "compute_s", "exposed_s", "wire_bytes_per_step", "samples_per_s",
-//                "peak_memory_bytes", ...}}
+//                "peak_memory_bytes", "predicted_step_s", "predicted_exposed_s",
+//                "predicted_bytes_per_step", ...}}
 // Every key of setup and summary may be absent; summary is empty until the run ends.
 #pragma once
 #include <memory>
@@ -48,6 +52,8 @@ struct RunSummary {
       exposed_s;                              ///< train_s without evaluation; the others: medians
   std::optional<double> wire_bytes_per_step;  ///< sent by one rank, headers included
   std::optional<Bytes> peak_memory_bytes;     ///< of one rank
+  std::optional<Seconds> predicted_step_s, predicted_exposed_s;  ///< with plan=auto
+  std::optional<double> predicted_bytes_per_step;                ///< headers apart
 };
 
 struct RunInfo {
@@ -101,6 +107,7 @@ struct RunData {
   RunInfo info;
   std::vector<MetricsRow> metrics;
   TraceFile trace;  ///< of all ranks whose files exist
+  Json choice;      ///< choice.json: what plan=auto considered; null: there is none
   std::vector<std::string> problems;
 };
 RunData read_run(const std::string& path);  ///< ConfigError if it is no run folder (no run.json)

@@ -13,6 +13,7 @@
 #include "thinwire/core/text.h"
 #include "thinwire/plan/exchange.h"
 #include "thinwire/plan/planners.h"
+#include "thinwire/sim/search.h"
 #include "thinwire/train/data.h"
 #include "thinwire/train/schedule.h"
 
@@ -68,7 +69,12 @@ std::vector<ConfigOption> make_options() {
       {"algorithm", "Ranks", &C::algorithm, 0, 0, "gather",
        "of gradient exchanges: direct, gather, shard, tree, hierarchical; empty: chosen"},
       {"plan", "Ranks", &C::plan, 0, 0, "examples/plan/two_buckets.json",
-       "plan file in place of grouping, form and algorithm, from thinwire plan or by hand"},
+       "in place of grouping, form and algorithm: auto measures for some seconds and chooses; or a "
+       "plan file, from thinwire plan or by hand"},
+      {"quality", "Ranks", &C::quality, 0, 0, "bounded",
+       "what plan=auto may change: same mathematics, bounded loss (half a point), free"},
+      {"forms", "Ranks", &C::forms, 0, 0, "cast{f16};ef|sign",
+       "forms that plan=auto considers, with ; between; empty: those of the quality"},
       {"interface", "Ranks", &C::interface, 0, 0, "lo",
        "network interface; empty: the one that routes to rank 0"},
       {"timeout_s", "Ranks", &C::timeout_s, 0.1, 1e6, "60", "deadline of every wait for a rank"},
@@ -215,6 +221,13 @@ void validate(const TrainConfig& config) {
   check_chain("comm", config.comm);
   check_chain("grouping", config.grouping);
   check_chain("form", config.form);
+  parse_quality(config.quality);
+  if (!config.forms.empty())
+    for (const std::string& form : split(config.forms, ';')) check_chain("forms", form);
+  if (config.plan != "auto" && (config.quality != "same" || !config.forms.empty()))
+    throw ConfigError(
+        "quality and forms are what plan=auto chooses by; set plan=auto, or leave "
+        "them out");
   check_known(config);
   if (config.augment != "none" && config.augment != "crop_flip") {
     const std::vector<std::string> valid{"crop_flip", "none"};

@@ -24,7 +24,7 @@ struct TrainConfig {
   std::int64_t batch_size = 128, epochs = 3, steps = 0, seed = 1;
   std::int64_t ranks = 1;
   std::string comm = "tcp", grouping = "size_cap{bytes=4MiB}", form = "none", algorithm, plan,
-              interface;
+              quality = "same", forms, interface;
   double timeout_s = 300;
   std::string pin = "auto";
   std::int64_t threads = 0;
@@ -56,6 +56,8 @@ void set_option(TrainConfig& config, std::string_view assignment);
 /// names file, line and key.
 void read_toml(TrainConfig& config, const std::string& path);
 void parse_toml(TrainConfig& config, std::string_view text, const std::string& source);
+/// What a command line says: a TOML file first, where there is one, then key=value words.
+void read_words(TrainConfig& config, const std::vector<std::string>& words);
 /// The whole configuration; reading it back gives the same one.
 std::string to_toml(const TrainConfig& config);
 Json to_json(const TrainConfig& config);

@@ -10,6 +10,8 @@
 #include "thinwire/core/error.h"
 #include "thinwire/train/config.h"
 
+#include <filesystem>
+
 namespace thinwire {
 namespace {
 
@@ -44,6 +46,17 @@ void parse_toml(TrainConfig& config, std::string_view text, const std::string& s
 
 void read_toml(TrainConfig& config, const std::string& path) {
   parse_toml(config, read_text(path), path);
+}
+
+void read_words(TrainConfig& config, const std::vector<std::string>& words) {
+  bool first = true;
+  for (const std::string& word : words) {
+    if (first && (word.ends_with(".toml") || std::filesystem::is_regular_file(word)))
+      read_toml(config, word);
+    else
+      set_option(config, word);
+    first = false;
+  }
 }
 
 }  // namespace thinwire

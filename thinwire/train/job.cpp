@@ -16,6 +16,7 @@
 #include "thinwire/core/text.h"
 #include "thinwire/plan/plan.h"
 #include "thinwire/report/html.h"
+#include "thinwire/train/auto_plan.h"
 #include "thinwire/train/checkpoint.h"
 #include "thinwire/train/evaluation.h"
 #include "thinwire/train/run_record.h"
@@ -33,7 +34,11 @@ class Job {
 
  private:
   void load();
+  std::string plan_text();
   void greet();
+  void say_choice();
+  void say_how_it_came_out();
+  RunSummary summary() const;
   void resume();
   void loop();
   void after_step(std::int64_t done);
@@ -57,6 +62,7 @@ class Job {
   Comm* world_;
   Dataset data_;
   std::vector<std::string> notices_;
+  std::optional<AutoPlan> planned_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<RunRecord> record_;
@@ -80,7 +86,7 @@ void Job::load() {
                      .grouping = config_.grouping,
                      .form = config_.form,
                      .algorithm = config_.algorithm,
-                     .plan = config_.plan.empty() ? "" : read_text(config_.plan),
+                     .plan = plan_text(),
                      .seed = static_cast<std::uint64_t>(config_.seed)});
   const Team& team = trainer_->team();
   loader_ = std::make_unique<Loader>(
@@ -94,6 +100,18 @@ void Job::load() {
   steps_per_epoch_ = loader_->batches_per_epoch();
   steps_ = config_.steps > 0 ? config_.steps : config_.epochs * steps_per_epoch_;
   schedule_ = make_schedule(parse_spec(config_.schedule), {steps_, steps_per_epoch_});
+}
+
+/// The plan's JSON; empty: one is made from grouping and form.
+std::string Job::plan_text() {
+  if (config_.plan.empty()) return {};
+  if (config_.plan != "auto") return read_text(config_.plan);
+  if (!world_ || world_->size() == 1) {
+    notices_.emplace_back("one rank sends nothing: plan=auto has nothing to choose");
+    return {};
+  }
+  planned_ = choose_plan(config_, data_, *world_);
+  return to_json(planned_->choice.plan);
 }
 
 std::string Job::data_text() const {
@@ -111,8 +129,10 @@ RunInfo Job::info(const std::string& status) const {
   info.setup.ranks = trainer_->team().size();
   info.setup.transport = world_ ? config_.comm : "none";
   info.setup.congestion_control = world_ ? congestion_control(*world_) : "";
-  info.setup.grouping = config_.plan.empty() ? config_.grouping : config_.plan;
-  info.setup.form = config_.form;
+  info.setup.grouping = planned_               ? planned_->choice.chosen.grouping
+                        : config_.plan.empty() ? config_.grouping
+                                               : config_.plan;
+  info.setup.form = planned_ ? planned_->choice.chosen.form : config_.form;
   info.setup.batch_size = config_.batch_size;
   info.configuration = to_json(config_);
   info.versions = build_versions();
@@ -140,6 +160,48 @@ void Job::greet() {
                     ranks - config_.batch_size, ranks));
   if (const std::string how = trainer_->describe(); !how.empty()) say(how);
   if (record_->folder()) say("run folder " + record_->folder()->path());
+  if (planned_ && leads()) say_choice();
+}
+
+void Job::say_choice() {
+  const MeasuredTraining& measured = planned_->measured;
+  const Link& link = measured.cluster.links.at("all_reduce")[0];
+  record_->say(fmt::format(
+      "measured: an all_reduce takes {} and {} (the fit is {:.0f} % off), computation {}{}",
+      format_seconds(link.latency_s), format_rate(link.bytes_per_s),
+      100 * measured.residual.at("all_reduce"), format_seconds(planned_->choice.compute_s),
+      measured.cluster.shared_core ? "; communication shares its core" : ""));
+  std::string text = explain(planned_->choice);
+  text.pop_back();  // the line's own end
+  record_->say(text);
+  const RunFolder& folder = *record_->folder();
+  write_text(folder.file("profile.json"), to_json(measured.profile));
+  write_text(folder.file("cluster.json"), to_json(measured.cluster));
+  write_text(folder.file("choice.json"), to_json(planned_->choice).dump(2) + '\n');
+  write_text(folder.file("plan.json"), to_json(planned_->choice.plan));
+}
+
+RunSummary Job::summary() const {
+  RunSummary out = record_->summary(trainer_->steps_done(), test_);
+  if (planned_ && leads()) {
+    const Considered& chosen = planned_->choice.chosen;
+    out.predicted_step_s = chosen.step_s;
+    out.predicted_exposed_s = std::max(0.0, chosen.step_s - planned_->choice.compute_s);
+    out.predicted_bytes_per_step = static_cast<double>(chosen.bytes_per_step);
+  }
+  return out;
+}
+
+void Job::say_how_it_came_out() {
+  const RunSummary all = summary();
+  if (!all.predicted_step_s || !all.step_s || *all.steps == first_step_) return;
+  record_->say(fmt::format(
+      "predicted and measured: step {} and {} ({:+.1f} %), exposed {} and {}, sent {} and {}",
+      format_seconds(*all.predicted_step_s), format_seconds(*all.step_s),
+      100 * (*all.step_s / *all.predicted_step_s - 1), format_seconds(*all.predicted_exposed_s),
+      format_seconds(*all.exposed_s),
+      format_bytes(static_cast<Bytes>(*all.predicted_bytes_per_step)),
+      format_bytes(static_cast<Bytes>(all.wire_bytes_per_step.value_or(0)))));
 }
 
 void Job::resume() {
@@ -234,7 +296,8 @@ void Job::save() {
 void Job::finish() {
   record_->trace(trainer_->trace(), config_.trace_steps);
   RunInfo end = info(signal_ ? "interrupted" : "finished");
-  end.summary = record_->summary(trainer_->steps_done(), test_);
+  end.summary = summary();
+  say_how_it_came_out();
   record_->close(std::move(end));
 }
 
@@ -257,7 +320,7 @@ TrainOutcome Job::run() {
     throw;
   }
   TrainOutcome outcome;
-  outcome.summary = record_->summary(trainer_->steps_done(), test_);
+  outcome.summary = summary();
   if (leads() && config_.report) outcome.report = write_report(record_->folder()->path());
   outcome.folder = record_->folder() ? record_->folder()->path() : std::string();
   outcome.checkpoint = checkpoint_;
@@ -266,16 +329,23 @@ TrainOutcome Job::run() {
   return outcome;
 }
 
+void check_form(const std::string& text) {
+  auto chain = parse_chain(text);
+  codecs().find(chain.back().name).make(chain.back(), {});
+  chain.pop_back();
+  for (const Spec& memory : chain) memories().find(memory.name).make(memory, {});
+}
+
 }  // namespace
 
 void check_names(const TrainConfig& config) {
   models().find(parse_spec(config.model).name);
   optimizers().find(parse_spec(config.optimizer).name);
-  auto chain = parse_chain(config.form);
-  codecs().find(chain.back().name).make(chain.back(), {});
-  chain.pop_back();
-  for (const Spec& memory : chain) memories().find(memory.name).make(memory, {});
-  if (!config.plan.empty()) plan_from_json(read_text(config.plan), config.plan);
+  check_form(config.form);
+  if (config.plan == "auto") {
+    for (const std::string& form : forms_to_consider(config)) check_form(form);
+  } else if (!config.plan.empty())
+    plan_from_json(read_text(config.plan), config.plan);
 }
 
 TrainOutcome run_training(const TrainJob& job, Comm* world) { return Job(job, world).run(); }

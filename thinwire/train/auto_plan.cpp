@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thinwire/train/auto_plan.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "thinwire/core/error.h"
+#include "thinwire/core/text.h"
+#include "thinwire/exchange/form_speed.h"
+#include "thinwire/train/evaluation.h"
+#include "thinwire/train/loader.h"
+#include "thinwire/train/measure_cluster.h"
+#include "thinwire/train/models.h"
+#include "thinwire/train/profiler.h"
+#include "thinwire/train/team.h"
+#include "thinwire/train/torch_build.h"
+#include "thinwire/train/trainer.h"
+
+namespace thinwire {
+namespace {
+
+constexpr Bytes kLargest = 16 << 20;  // larger messages are no quicker a byte
+
+/// Random numbers go on afterwards where they stood.
+class SameRandomNumbers {
+ public:
+  SameRandomNumbers() : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    state_ = generator_.get_state();
+  }
+  ~SameRandomNumbers() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+  SameRandomNumbers(const SameRandomNumbers&) = delete;
+  SameRandomNumbers& operator=(const SameRandomNumbers&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+Profile profile_of(const TrainConfig& config, const Dataset& data, Comm& world) {
+  const SameRandomNumbers same;
+  const auto seed = static_cast<std::uint64_t>(config.seed);
+  const auto model = make_model(parse_spec(config.model), form_of(data), seed);
+  Trainer alone(model, parse_spec(config.optimizer), cross_entropy(config.label_smoothing), nullptr,
+                {.clip_norm = config.clip_norm});
+  Loader loader(data, data.train,
+                {.batch_size = config.batch_size,
+                 .rank = world.rank(),
+                 .ranks = world.size(),
+                 .seed = seed,
+                 .threads = 0});
+  const StepInput input = tensors_of(data, loader.at(0), world.size());
+  if (input.count == 0) throw ConfigError("plan=auto: a rank has no sample in its first batch");
+  world.barrier("profile");
+  // All at once, as in training: ranks of one host share its memory.
+  return profile_model(alone.parameters(), [&] { alone.step(input, 0); });
+}
+
+Seconds whole_step_s(const Profile& profile) {
+  return std::accumulate(profile.forward_s.begin(), profile.forward_s.end(), 0.0) +
+         std::accumulate(profile.backward_s.begin(), profile.backward_s.end(), 0.0) +
+         profile.update_s;
+}
+
+/// Cores that this process may use, for each rank that runs in it.
+bool shares_cores(const TrainConfig& config, Comm& world) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return false;
+  const bool threads = parse_chain(config.comm).back().name == "local";
+  const auto each = CPU_COUNT(&cores) / (threads ? world.size() : 1);
+  return each < compute_threads() + 1;
+}
+
+void time_forms(Profile& profile, const std::vector<std::string>& forms) {
+  // A bucket as most are: a matrix of single precision.
+  const TensorDesc matrix{"matrix", DType::f32, {1024, 1024}};
+  for (const std::string& text : forms) {
+    const auto form = parse_chain(text);
+    if (form.size() == 1 && form[0].name == "none") continue;
+    try {
+      profile.codecs[to_string(std::span<const Spec>(form))] =
+          form_speed(form, std::span(&matrix, 1));
+    } catch (const UnsupportedError&) {
+      continue;  // the search says that its speed is not known
+    }
+  }
+}
+
+bool has_momentum(const TrainConfig& config) {
+  const Spec optimizer = parse_spec(config.optimizer);
+  if (optimizer.name != "sgd") return true;
+  const auto found = optimizer.params.find("momentum");
+  return found == optimizer.params.end() || std::stod(found->second) > 0;
+}
+
+}  // namespace
+
+std::vector<std::string> forms_to_consider(const TrainConfig& config) {
+  if (config.forms.empty()) return forms_of(parse_quality(config.quality), has_momentum(config));
+  auto forms = split(config.forms, ';');
+  if (std::find(forms.begin(), forms.end(), "none") == forms.end())
+    forms.insert(forms.begin(), "none");
+  return forms;
+}
+
+MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data, Comm& world,
+                                  const std::vector<std::string>& forms) {
+  Team team(&world);
+  MeasuredTraining out;
+  const Profile own = profile_of(config, data, world);
+  const auto all = team.texts("profile", to_json(own));
+  out.profile = profile_from_json(all.front(), "rank 0's profile");
+  Bytes total = 0;
+  for (const TensorDesc& tensor : out.profile.params) total += dense_bytes(tensor);
+  MeasuredCluster network = measure_cluster(world, std::min(total, kLargest));
+  out.cluster = std::move(network.cluster);
+  out.residual = std::move(network.residual);
+  const Seconds first = whole_step_s(out.profile);
+  for (const std::string& text : all)
+    out.cluster.speed.push_back(first / whole_step_s(profile_from_json(text, "a rank's profile")));
+  out.cluster.shared_core = shares_cores(config, world);
+  if (world.rank() == 0) time_forms(out.profile, forms);
+  return out;
+}
+
+AutoPlan choose_plan(const TrainConfig& config, const Dataset& data, Comm& world) {
+  AutoPlan out;
+  const auto forms = forms_to_consider(config);
+  out.measured = measure_training(config, data, world, forms);
+  Team team(&world);
+  // Rank 0 plans; what it cannot do ends the run on all.
+  Json said = Json::object();
+  if (world.rank() == 0) {
+    try {
+      out.choice = search(out.measured.profile, out.measured.cluster, {.forms = forms});
+      said = {{"plan", to_json(out.choice.plan)}, {"verdict", out.choice.verdict}};
+    } catch (const Error& error) {
+      said = {{"error", error.what()}};
+    }
+  }
+  said = parse_json(team.from_first("plan", said.dump()), "rank 0's plan");
+  if (said.contains("error")) throw ConfigError(said.at("error").get<std::string>());
+  if (world.rank() != 0) {
+    out.choice.plan = plan_from_json(said.at("plan").get<std::string>(), "rank 0's plan");
+    out.choice.verdict = said.at("verdict").get<std::string>();
+  }
+  return out;
+}
+
+}  // namespace thinwire

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan=auto: measures the model, the forms and the network for a few seconds and chooses. No torch
+// in this header.
+#pragma once
+#include <map>
+#include <string>
+
+#include "thinwire/comm/comm.h"
+#include "thinwire/sim/search.h"
+#include "thinwire/train/config.h"
+
+namespace thinwire {
+
+struct Dataset;
+
+/// What was measured: of rank 0 where ranks differ, with the others' speeds beside it.
+struct MeasuredTraining {
+  Profile profile;
+  Cluster cluster;
+  std::map<std::string, double> residual;  ///< of the links' fits
+};
+
+/// Collective. Steps of a model of the configuration's own, which nothing else sees: training goes
+/// on as if nothing had been measured. `forms` are timed on rank 0 alone, and those that cannot be
+/// are left out. The same on every rank.
+MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data, Comm& world,
+                                  const std::vector<std::string>& forms);
+
+struct AutoPlan {
+  MeasuredTraining measured;
+  Choice choice;  ///< of rank 0; on the others only the plan and the verdict
+};
+/// Collective. ConfigError on all ranks where rank 0 finds no plan.
+AutoPlan choose_plan(const TrainConfig& config, const Dataset& data, Comm& world);
+
+/// The forms that config.forms names, else those of its quality.
+std::vector<std::string> forms_to_consider(const TrainConfig& config);
+
+}  // namespace thinwire
