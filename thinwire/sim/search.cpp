@@ -212,11 +212,12 @@ class Search {
   }
 
   Choice choose() {
-    const auto quicker = [](const Candidate& a, const Candidate& b) {
-      return std::tuple(a.row.step_s, a.row.form != "none", a.row.messages) <
-             std::tuple(b.row.step_s, b.row.form != "none", b.row.messages);
+    const auto key = [](const Considered& row) {  // the same order on every rank
+      return std::tuple(row.step_s, row.form != "none", row.messages, row.form, row.grouping,
+                        row.left_dense);
     };
-    std::stable_sort(candidates_.begin(), candidates_.end(), quicker);
+    std::sort(candidates_.begin(), candidates_.end(),
+              [&](const Candidate& a, const Candidate& b) { return key(a.row) < key(b.row); });
     const auto best = std::find_if(candidates_.begin(), candidates_.end(),
                                    [&](const Candidate& one) { return fits(one.row); });
     if (best == candidates_.end()) refuse_all();

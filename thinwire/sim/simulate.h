@@ -30,9 +30,10 @@ struct SimOptions {
   double jitter = 0;
 };
 
-/// Events of forward and backward a tensor, exchanges, and one update a step, ordered by their ends. Ranks that would do the same at the same times are simulated, and stand
-/// in the trace, once: as the lowest of them. ConfigError for a plan that does not fit profile or
-/// cluster, for an exchange that is needed before it starts, and for options out of range.
+/// Events of forward and backward a tensor, exchanges, and one update a step, ordered by their
+/// ends. Ranks that would do the same at the same times are simulated, and stand in the trace,
+/// once: as the lowest of them. ConfigError for a plan that does not fit profile or cluster, for an
+/// exchange that is needed before it starts, and for options out of range.
 Trace simulate(const Plan& plan, const Profile& profile, const Cluster& cluster,
                const SimOptions& options = {});
 
