@@ -139,8 +139,6 @@ def test_kf58_every_documented_option_runs(tmp_path):
             words += ["--ranks", "2", "model=mlp{sizes=784-256-10}"]
         if key in ("comm", "quality", "forms"):
             words += ["--ranks", "2"]
-        if key in ("quality", "forms"):
-            words += ["plan=auto"]
         if key == "ranks":
             words += ["--comm", "local"]
         run("train", *SMALL, "steps=1", f"runs={tmp_path}", *words, cwd=os.environ["TW_SOURCE"])
@@ -298,8 +296,11 @@ def test_plan_auto_of_one_rank_has_nothing_to_choose(tmp_path):
     assert "nothing to choose" in done.stderr and last_object(done)["steps"] == 6
 
 
-def test_quality_without_auto_is_refused(tmp_path):
-    assert "set plan=auto" in train(tmp_path, "quality=free", code=2).stderr
+def test_quality_means_auto_and_contradicts_a_plan(tmp_path):
+    words = ["--ranks", "2", "--comm", "local", "steps=1"]
+    assert "predicted_step_s" in last_object(train(tmp_path, *words, "quality=free"))
+    assert "leave them out" in train(tmp_path, *words, "quality=free", "plan=examples/plan/two_buckets.json", code=2,
+                                     cwd=os.environ["TW_SOURCE"]).stderr
     assert "did you mean 'bounded'" in train(tmp_path, "plan=auto", "quality=bouned", code=2).stderr
     assert "topk" in train(tmp_path, "plan=auto", "forms=ef|topq", code=2).stderr
 

@@ -138,6 +138,21 @@ TEST(Search, QualityAdmitsForms) {
   TW_EXPECT_THROW(parse_quality("bound"), ConfigError, "bounded");
 }
 
+TEST(Search, TheDocumentHoldsWhatIsAdmitted) {
+  const std::string text = read_text(TW_SOURCE "/docs/planning.md");
+  for (const Admitted& one : admitted_forms()) {
+    std::string form = one.form;
+    if (const auto at = form.find('|'); at != std::string::npos) form.insert(at, 1, '\\');
+    const std::string row = "| `" + form + "` | " +
+                            (one.with_momentum ? "any" : "`sgd{momentum=0}`") + " | `" +
+                            one.experiment + "`, arm `" + one.arm + "` | " + one.loss + " |";
+    EXPECT_NE(text.find(row), std::string::npos) << row;
+    EXPECT_NE(read_text(TW_SOURCE "/docs/experiments.md").find("| " + one.arm + " | "),
+              std::string::npos)
+        << one.arm;
+  }
+}
+
 TEST(Search, SaysWhyAFormIsNoCandidate) {
   const Model m = ten_tensors(100e6);
   const Choice choice = search(m.profile, m.cluster, {.quality = Quality::free});

@@ -72,9 +72,12 @@ std::vector<ConfigOption> make_options() {
        "in place of grouping, form and algorithm: auto measures for some seconds and chooses; or a "
        "plan file, from thinwire plan or by hand"},
       {"quality", "Ranks", &C::quality, 0, 0, "bounded",
-       "what plan=auto may change: same mathematics, bounded loss (half a point), free"},
+       "choose the plan (as plan=auto), which may change: nothing but messages (same), bounded "
+       "loss "
+       "(half a point), free"},
       {"forms", "Ranks", &C::forms, 0, 0, "cast{f16};ef|sign",
-       "forms that plan=auto considers, with ; between; empty: those of the quality"},
+       "choose the plan (as plan=auto) among these forms, with ; between; empty: those of the "
+       "quality"},
       {"interface", "Ranks", &C::interface, 0, 0, "lo",
        "network interface; empty: the one that routes to rank 0"},
       {"timeout_s", "Ranks", &C::timeout_s, 0.1, 1e6, "60", "deadline of every wait for a rank"},
@@ -213,6 +216,11 @@ Json to_json(const TrainConfig& config) {
   return json;
 }
 
+bool chooses_plan(const TrainConfig& config) {
+  const bool asks = config.quality != "same" || !config.forms.empty();
+  return config.plan == "auto" || (config.plan.empty() && asks);
+}
+
 void validate(const TrainConfig& config) {
   check_chain("model", config.model);
   check_chain("data", config.data);
@@ -224,10 +232,10 @@ void validate(const TrainConfig& config) {
   parse_quality(config.quality);
   if (!config.forms.empty())
     for (const std::string& form : split(config.forms, ';')) check_chain("forms", form);
-  if (config.plan != "auto" && (config.quality != "same" || !config.forms.empty()))
+  if (!chooses_plan(config) && (config.quality != "same" || !config.forms.empty()))
     throw ConfigError(
-        "quality and forms are what plan=auto chooses by; set plan=auto, or leave "
-        "them out");
+        fmt::format("quality and forms are what plan=auto chooses by; leave them out, or plan={}",
+                    config.plan));
   check_known(config);
   if (config.augment != "none" && config.augment != "crop_flip") {
     const std::vector<std::string> valid{"crop_flip", "none"};

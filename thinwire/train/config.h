@@ -64,6 +64,9 @@ Json to_json(const TrainConfig& config);
 /// What holds between options, and that every spec string is one. ConfigError.
 void validate(const TrainConfig& config);
 
+/// plan=auto, which quality= and forms= stand for too where no plan is named.
+bool chooses_plan(const TrainConfig& config);
+
 /// The option table as text for a terminal, or as Markdown for docs/options.md.
 std::string describe_options(bool markdown);
 

@@ -104,8 +104,7 @@ void Job::load() {
 
 /// The plan's JSON; empty: one is made from grouping and form.
 std::string Job::plan_text() {
-  if (config_.plan.empty()) return {};
-  if (config_.plan != "auto") return read_text(config_.plan);
+  if (!chooses_plan(config_)) return config_.plan.empty() ? "" : read_text(config_.plan);
   if (!world_ || world_->size() == 1) {
     notices_.emplace_back("one rank sends nothing: plan=auto has nothing to choose");
     return {};
@@ -342,7 +341,7 @@ void check_names(const TrainConfig& config) {
   models().find(parse_spec(config.model).name);
   optimizers().find(parse_spec(config.optimizer).name);
   check_form(config.form);
-  if (config.plan == "auto") {
+  if (chooses_plan(config)) {
     for (const std::string& form : forms_to_consider(config)) check_form(form);
   } else if (!config.plan.empty())
     plan_from_json(read_text(config.plan), config.plan);
