@@ -291,6 +291,19 @@ def test_plan_auto_obeys_the_forms_given(tmp_path):
     assert out["wire_bytes_per_step"] < 0.5 * choice["dense"]["predicted_bytes_per_step"]
 
 
+def test_a_resumed_run_keeps_its_plan(tmp_path):
+    """What the memories of its form hold back would be lost with another."""
+    words = ["--ranks", "2", "plan=auto", "forms=ef|topk{ratio=0.1}"]
+    first = last_object(train(tmp_path, *words, "--comm", "throttle{rate=1mbit}|local"))
+    plan = (Path(first["run"]) / "plan.json").read_text()
+    assert "topk" in plan
+    done = run("train", "--resume", first["run"], "epochs=2", "--comm", "local", "--json")
+    assert "the plan of the run that is resumed goes on" in done.stderr
+    assert (Path(last_object(done)["run"]) / "plan.json").read_text() == plan
+    other = run("train", "--resume", first["run"], "epochs=2", "--ranks", "3", "--comm", "local", "--json")
+    assert "measured: an all_reduce takes" in other.stderr, "a plan for two ranks is none for three"
+
+
 def test_plan_auto_of_one_rank_has_nothing_to_choose(tmp_path):
     done = train(tmp_path, "plan=auto")
     assert "nothing to choose" in done.stderr and last_object(done)["steps"] == 6

@@ -11,23 +11,23 @@
 namespace thinwire {
 namespace {
 
-std::string row(const Considered& one, Seconds compute_s, std::size_t widths[2], char mark) {
-  std::string out = fmt::format(
-      "{} {:<{}}  {:<{}}  {:>8}  {:>10}  {:>10}  {:>9}", mark, one.form, widths[0], one.grouping,
-      widths[1], one.messages, format_seconds(one.step_s),
-      format_seconds(std::max(0.0, one.step_s - compute_s)), format_bytes(one.bytes_per_step));
+std::string row(const Considered& one, std::size_t widths[2], char mark) {
+  std::string out =
+      fmt::format("{} {:<{}}  {:<{}}  {:>8}  {:>10}  {:>10}  {:>9}", mark, one.form, widths[0],
+                  one.grouping, widths[1], one.messages, format_seconds(one.step_s),
+                  format_seconds(one.exposed_s), format_bytes(one.bytes_per_step));
   if (one.left_dense > 0) out += fmt::format("  {} of them as they are", one.left_dense);
   if (!one.note.empty()) out += "  " + one.note;
   return out + "\n";
 }
 
-Json row_json(const Considered& one, Seconds compute_s) {
+Json row_json(const Considered& one) {
   Json out{{"form", one.form}, {"grouping", one.grouping}};
   if (one.step_s > 0) {
     out["messages"] = one.messages;
     out["left_dense"] = one.left_dense;
     out["predicted_step_s"] = one.step_s;
-    out["predicted_exposed_s"] = std::max(0.0, one.step_s - compute_s);
+    out["predicted_exposed_s"] = one.exposed_s;
     out["predicted_bytes_per_step"] = one.bytes_per_step;
   }
   if (!one.note.empty()) out["note"] = one.note;
@@ -61,8 +61,8 @@ std::string explain(const Choice& choice) {
   std::string out =
       fmt::format("  {:<{}}  {:<{}}  {:>8}  {:>10}  {:>10}  {:>9}\n", "form", widths[0], "grouping",
                   widths[1], "messages", "step", "exposed", "sent");
-  out += row(choice.chosen, choice.compute_s, widths, '*');
-  for (const Considered* one : shown) out += row(*one, choice.compute_s, widths, ' ');
+  out += row(choice.chosen, widths, '*');
+  for (const Considered* one : shown) out += row(*one, widths, ' ');
   for (const Considered& one : choice.others)
     if (one.step_s <= 0) out += fmt::format("  {}: not considered: {}\n", one.form, one.note);
   out += choice.verdict + "\n";
@@ -76,14 +76,12 @@ std::string explain(const Choice& choice) {
 
 Json to_json(const Choice& choice) {
   Json others = Json::array();
-  for (const Considered& one : choice.others) others.push_back(row_json(one, choice.compute_s));
-  return {{"chosen", row_json(choice.chosen, choice.compute_s)},
-          {"dense", row_json(choice.dense, choice.compute_s)},
-          {"compute_s", choice.compute_s},
-          {"bound_s", choice.bound_s},
-          {"verdict", choice.verdict},
-          {"digest", fmt::format("{:016x}", digest(choice.plan))},
-          {"others", std::move(others)}};
+  for (const Considered& one : choice.others) others.push_back(row_json(one));
+  return {
+      {"chosen", row_json(choice.chosen)}, {"dense", row_json(choice.dense)},
+      {"compute_s", choice.compute_s},     {"bound_s", choice.bound_s},
+      {"verdict", choice.verdict},         {"digest", fmt::format("{:016x}", digest(choice.plan))},
+      {"others", std::move(others)}};
 }
 
 }  // namespace thinwire

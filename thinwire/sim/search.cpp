@@ -57,9 +57,9 @@ class Search {
   Search(const Profile& profile, const Cluster& cluster, const SearchOptions& options)
       : profile_(profile), cluster_(cluster), options_(options), ranks_(world_size(cluster)) {
     const auto ready = slowest_ready_times({.profile = profile, .cluster = cluster});
-    const double slowest =
-        cluster.speed.empty() ? 1 : *std::min_element(cluster.speed.begin(), cluster.speed.end());
-    update_s_ = profile.update_s / slowest;
+    if (!cluster.speed.empty())
+      slowest_ = *std::min_element(cluster.speed.begin(), cluster.speed.end());
+    update_s_ = profile.update_s / slowest_;
     compute_s_ = *std::max_element(ready.begin(), ready.end()) + update_s_;
     first_ready_s_ = *std::min_element(ready.begin(), ready.end());
   }
@@ -193,6 +193,11 @@ class Search {
       if (exchange.bucket >= 0 && is_dense(exchange.form) && candidate.row.form != "none")
         ++candidate.row.left_dense;
     candidate.row.step_s = steady_step_s(candidate.plan, profile_, cluster_);
+    Seconds encoding = 0;
+    for (const Exchange& exchange : candidate.plan.exchanges)
+      encoding +=
+          codec_time(exchange, candidate.plan, profile_).encode_s / slowest_ / exchange.start.every;
+    candidate.row.exposed_s = std::max(0.0, candidate.row.step_s - compute_s_ - encoding);
     candidate.row.bytes_per_step = thinwire::bytes_per_step(candidate.plan, cluster_);
   }
 
@@ -309,7 +314,6 @@ class Search {
   }
 
   std::string first_sentence(const Choice& choice) const {
-    const auto rest = [&](Seconds step_s) { return std::max(0.0, step_s - compute_s_); };
     if (choice.chosen.form != "none")
       return fmt::format(
           "Send {} in {}: a step of {} where whole gradients take {}, {:.2f} times as long, and "
@@ -320,9 +324,9 @@ class Search {
     const auto other =
         std::find_if(choice.others.begin(), choice.others.end(),
                      [](const Considered& one) { return one.form != "none" && one.step_s > 0; });
-    const std::string took = fmt::format("a step of {}, {} of it not hidden behind computation",
-                                         format_seconds(choice.chosen.step_s),
-                                         format_seconds(rest(choice.chosen.step_s)));
+    const std::string took =
+        fmt::format("a step of {}, {} of it not hidden behind computation",
+                    format_seconds(choice.chosen.step_s), format_seconds(choice.chosen.exposed_s));
     if (other == choice.others.end())
       return fmt::format("Send whole gradients in {}: {}. No other form was considered.",
                          count_of(choice.chosen.messages, "message"), took);
@@ -339,6 +343,7 @@ class Search {
   const Cluster& cluster_;
   const SearchOptions& options_;
   int ranks_;
+  double slowest_ = 1;  ///< speed of the slowest rank
   Seconds compute_s_ = 0, first_ready_s_ = 0, update_s_ = 0;
   std::vector<Candidate> candidates_;
   std::vector<Considered> refused_;

@@ -53,6 +53,7 @@ struct Considered {
   std::size_t messages = 0;    ///< in the plan; of all exchanges of gradients
   std::size_t left_dense = 0;  ///< of these, sent as they are because the form does not pay
   Seconds step_s = 0;          ///< simulated; 0: not simulated
+  Seconds exposed_s = 0;       ///< of it, neither computing nor encoding
   Bytes bytes_per_step = 0;    ///< sent by the rank that sends most, in the mean
   std::string note;            ///< why it was refused, in words; empty: it was simulated
 };

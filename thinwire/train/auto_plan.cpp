@@ -4,9 +4,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
@@ -69,14 +72,30 @@ Seconds whole_step_s(const Profile& profile) {
          profile.update_s;
 }
 
-/// Cores that this process may use, for each rank that runs in it.
-bool shares_cores(const TrainConfig& config, Comm& world) {
+/// Whether the ranks of some host have fewer cores than computation and communication need.
+/// Collective.
+bool shares_cores(Team& team) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return false;
-  const bool threads = parse_chain(config.comm).back().name == "local";
-  const auto each = CPU_COUNT(&cores) / (threads ? world.size() : 1);
-  return each < compute_threads() + 1;
+  const bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
+  Json mine = Json::array();
+  for (int core = 0; known && core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &cores)) mine.push_back(core);
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  std::map<std::string, std::pair<std::set<int>, int>> hosts;  // cores of all its ranks; how many
+  for (const std::string& text :
+       team.texts("cores", Json{{"host", host}, {"cores", mine}}.dump())) {
+    const Json one = parse_json(text, "a rank's cores");
+    auto& [all, ranks] = hosts[one.at("host").get<std::string>()];
+    for (const int core : one.at("cores").get<std::vector<int>>()) all.insert(core);
+    ++ranks;
+  }
+  const auto needed = compute_threads() + 1;
+  return std::any_of(hosts.begin(), hosts.end(), [&](const auto& host_and) {
+    const auto& [all, ranks] = host_and.second;
+    return static_cast<std::int64_t>(all.size()) < needed * ranks;
+  });
 }
 
 void time_forms(Profile& profile, const std::vector<std::string>& forms) {
@@ -88,8 +107,9 @@ void time_forms(Profile& profile, const std::vector<std::string>& forms) {
     try {
       profile.codecs[to_string(std::span<const Spec>(form))] =
           form_speed(form, std::span(&matrix, 1));
-    } catch (const UnsupportedError&) {
-      continue;  // the search says that its speed is not known
+    } catch (const std::exception&) {
+      // The search says that its speed is not known. Rank 0 is alone here: it must come back.
+      continue;
     }
   }
 }
@@ -126,7 +146,7 @@ MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data
   const Seconds first = whole_step_s(out.profile);
   for (const std::string& text : all)
     out.cluster.speed.push_back(first / whole_step_s(profile_from_json(text, "a rank's profile")));
-  out.cluster.shared_core = shares_cores(config, world);
+  out.cluster.shared_core = shares_cores(team);
   if (world.rank() == 0) time_forms(out.profile, forms);
   return out;
 }

@@ -21,8 +21,8 @@ struct MeasuredTraining {
 };
 
 /// Collective. Steps of a model of the configuration's own, which nothing else sees: training goes
-/// on as if nothing had been measured. `forms` are timed on rank 0 alone, and those that cannot be
-/// are left out. The same on every rank.
+/// on as if nothing had been measured. The same on every rank, but for the speeds of `forms`: they
+/// are timed on rank 0 alone, and those that cannot be are left out.
 MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data, Comm& world,
                                   const std::vector<std::string>& forms);
 

@@ -35,6 +35,7 @@ class Job {
  private:
   void load();
   std::string plan_text();
+  std::string plan_of_resumed();
   void greet();
   void say_choice();
   void say_how_it_came_out();
@@ -63,6 +64,7 @@ class Job {
   Dataset data_;
   std::vector<std::string> notices_;
   std::optional<AutoPlan> planned_;
+  std::string plan_;  ///< as JSON; empty: made from grouping and form
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<RunRecord> record_;
@@ -86,7 +88,7 @@ void Job::load() {
                      .grouping = config_.grouping,
                      .form = config_.form,
                      .algorithm = config_.algorithm,
-                     .plan = plan_text(),
+                     .plan = plan_ = plan_text(),
                      .seed = static_cast<std::uint64_t>(config_.seed)});
   const Team& team = trainer_->team();
   loader_ = std::make_unique<Loader>(
@@ -109,8 +111,29 @@ std::string Job::plan_text() {
     notices_.emplace_back("one rank sends nothing: plan=auto has nothing to choose");
     return {};
   }
+  // What memories hold back fits the plan that it came from.
+  if (const std::string old = plan_of_resumed(); !old.empty()) {
+    notices_.emplace_back("the plan of the run that is resumed goes on; nothing is measured");
+    return old;
+  }
   planned_ = choose_plan(config_, data_, *world_);
   return to_json(planned_->choice.plan);
+}
+
+/// The plan.json of the run that is resumed, where rank 0 finds one for as many ranks; else empty.
+std::string Job::plan_of_resumed() {
+  Team team(world_);
+  std::string text;
+  if (team.rank() == 0 && !job_.resume.empty()) {
+    const fs::path run = fs::path(find_checkpoint(job_.resume, "last")).parent_path().parent_path();
+    if (fs::exists(run / "plan.json")) text = read_text((run / "plan.json").string());
+  }
+  text = team.from_first("plan of the run resumed", text);
+  if (text.empty()) return text;
+  const Plan plan = plan_from_json(text, "plan.json of the run resumed");
+  const bool fits =
+      !plan.groups.empty() && static_cast<int>(plan.groups[0].ranks.size()) == team.size();
+  return fits ? text : "";
 }
 
 std::string Job::data_text() const {
@@ -160,6 +183,8 @@ void Job::greet() {
   if (const std::string how = trainer_->describe(); !how.empty()) say(how);
   if (record_->folder()) say("run folder " + record_->folder()->path());
   if (planned_ && leads()) say_choice();
+  if (chooses_plan(config_) && leads() && record_->folder() && !plan_.empty())
+    write_text(record_->folder()->file("plan.json"), plan_);
 }
 
 void Job::say_choice() {
@@ -177,7 +202,6 @@ void Job::say_choice() {
   write_text(folder.file("profile.json"), to_json(measured.profile));
   write_text(folder.file("cluster.json"), to_json(measured.cluster));
   write_text(folder.file("choice.json"), to_json(planned_->choice).dump(2) + '\n');
-  write_text(folder.file("plan.json"), to_json(planned_->choice.plan));
 }
 
 RunSummary Job::summary() const {
@@ -185,7 +209,7 @@ RunSummary Job::summary() const {
   if (planned_ && leads()) {
     const Considered& chosen = planned_->choice.chosen;
     out.predicted_step_s = chosen.step_s;
-    out.predicted_exposed_s = std::max(0.0, chosen.step_s - planned_->choice.compute_s);
+    out.predicted_exposed_s = chosen.exposed_s;
     out.predicted_bytes_per_step = static_cast<double>(chosen.bytes_per_step);
   }
   return out;
