@@ -90,14 +90,14 @@ TEST(FormSpeed, OfEveryFormThatASearchMayTry) {
   const TensorDesc matrix{"matrix", DType::f32, {256, 256}};
   for (const std::string& text : forms_of(Quality::free, true)) {
     if (text == "none") continue;
-    const CodecSpeed speed = form_speed(parse_chain(text), std::span(&matrix, 1));
+    const CodecSpeed speed = form_speed(parse_chain(text), std::span(&matrix, 1), 2);
     EXPECT_GT(speed.encode_bytes_per_s, 1e6) << text;
     EXPECT_LT(speed.encode_bytes_per_s, 1e12) << text;
     EXPECT_GT(speed.decode_bytes_per_s, 1e6) << text;
     EXPECT_LT(speed.decode_bytes_per_s, 1e12) << text;
   }
-  TW_EXPECT_THROW(form_speed(parse_chain("qsgd_max_norm"), std::span(&matrix, 1)), UnsupportedError,
-                  "agrees with other ranks first");
+  TW_EXPECT_THROW(form_speed(parse_chain("qsgd_max_norm"), std::span(&matrix, 1), 2),
+                  UnsupportedError, "agrees with other ranks first");
 }
 
 }  // namespace

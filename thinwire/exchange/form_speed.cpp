@@ -21,7 +21,8 @@ constexpr int kRuns = 5;
 /// What an exchange does with a bucket of noise but for its messages.
 class Rehearsal {
  public:
-  Rehearsal(const std::vector<Spec>& form, std::span<const TensorDesc> tensors) {
+  Rehearsal(const std::vector<Spec>& form, std::span<const TensorDesc> tensors, int ranks)
+      : ranks_(ranks) {
     exchange_.form = form;
     call_.descs.assign(tensors.begin(), tensors.end());
     call_.exchange = &exchange_;
@@ -59,6 +60,7 @@ class Rehearsal {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
   void run(bool decodes) {
+    const bool adds = call_.codec->traits().summable;
     call_.slot.step = step_++;
     call_.slot.round = 0;
     open_call(call_);
@@ -66,22 +68,28 @@ class Rehearsal {
       payload_ = thinwire::encode(call_, *call_.codec, 0, call_.x.numel());
       tell_sent(call_, Sent({{call_.codec.get(), &payload_, 0, call_.x.numel()}}));
       call_.codec->commit(payload_);
-      if (decodes) call_.codec->decode(payload_, out_, Write::add);
+      if (decodes && adds)
+        call_.codec->decode(payload_, out_, call_.slot.round == 0 ? Write::set : Write::add);
     }
+    if (decodes && !adds)
+      call_.codec->combine(std::vector<Payload>(static_cast<std::size_t>(ranks_), payload_), ranks_,
+                           out_);
   }
 
   Exchange exchange_;
   Call call_;
   Payload payload_;
   at::Tensor out_;
+  int ranks_;
   std::int64_t step_ = 0;
 };
 
 }  // namespace
 
-CodecSpeed form_speed(const std::vector<Spec>& form, std::span<const TensorDesc> tensors) {
+CodecSpeed form_speed(const std::vector<Spec>& form, std::span<const TensorDesc> tensors,
+                      int ranks) {
   const at::NoGradGuard no_grad;
-  Rehearsal rehearsal(form, tensors);
+  Rehearsal rehearsal(form, tensors, ranks);
   double dense = 0;
   for (const TensorDesc& tensor : tensors) dense += static_cast<double>(dense_bytes(tensor));
   rehearsal.encode_and_decode();  // memories and buffers are made
@@ -97,7 +105,9 @@ CodecSpeed form_speed(const std::vector<Spec>& form, std::span<const TensorDesc>
   const Seconds encode_s = std::max(1e-9, median(encode));
   // A decode that noise has hidden takes no longer than memory does.
   const Seconds decode_s = std::max(median(both) - encode_s, dense / 50e9);
-  return {.encode_bytes_per_s = dense / encode_s, .decode_bytes_per_s = dense / decode_s};
+  const int payloads = payload_sums(form) ? 1 : ranks;
+  return {.encode_bytes_per_s = dense / encode_s,
+          .decode_bytes_per_s = payloads * dense / decode_s};
 }
 
 }  // namespace thinwire

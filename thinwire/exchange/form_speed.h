@@ -10,9 +10,11 @@
 namespace thinwire {
 
 /// Dense bytes a second of one core, median of several runs on noise: encoding with all that
-/// memories do, and decoding one payload to add it. `tensors` are those of one bucket, of one type.
+/// memories do, and decoding one payload of `ranks`: their mean is written, the rest of a sparse
+/// one with zeros, and each has its share of that. `tensors` are those of one bucket, of one type.
 /// Rounds after the first count as they do in an exchange, the wire apart. ConfigError where the
 /// form cannot be made for these tensors. No messages.
-CodecSpeed form_speed(const std::vector<Spec>& form, std::span<const TensorDesc> tensors);
+CodecSpeed form_speed(const std::vector<Spec>& form, std::span<const TensorDesc> tensors,
+                      int ranks);
 
 }  // namespace thinwire

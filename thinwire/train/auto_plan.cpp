@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -98,15 +99,20 @@ bool shares_cores(Team& team) {
   });
 }
 
-void time_forms(Profile& profile, const std::vector<std::string>& forms) {
-  // A bucket as most are: a matrix of single precision.
-  const TensorDesc matrix{"matrix", DType::f32, {1024, 1024}};
+void time_forms(Profile& profile, const std::vector<std::string>& forms, int ranks) {
+  // A bucket as large ones are, a matrix of single precision: what fits the cache is quicker.
+  double elements = 0;
+  for (const TensorDesc& tensor : profile.params)
+    elements += static_cast<double>(thinwire::elements(tensor));
+  constexpr double kLeast = 64, kMost = 2048;
+  const auto side = static_cast<std::int64_t>(std::clamp(std::sqrt(elements / 2), kLeast, kMost));
+  const TensorDesc matrix{"matrix", DType::f32, {side, side}};
   for (const std::string& text : forms) {
     const auto form = parse_chain(text);
     if (form.size() == 1 && form[0].name == "none") continue;
     try {
       profile.codecs[to_string(std::span<const Spec>(form))] =
-          form_speed(form, std::span(&matrix, 1));
+          form_speed(form, std::span(&matrix, 1), ranks);
     } catch (const std::exception&) {
       // The search says that its speed is not known. Rank 0 is alone here: it must come back.
       continue;
@@ -147,7 +153,7 @@ MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data
   for (const std::string& text : all)
     out.cluster.speed.push_back(first / whole_step_s(profile_from_json(text, "a rank's profile")));
   out.cluster.shared_core = shares_cores(team);
-  if (world.rank() == 0) time_forms(out.profile, forms);
+  if (world.rank() == 0) time_forms(out.profile, forms, world.size());
   return out;
 }
 
