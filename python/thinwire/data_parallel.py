@@ -96,7 +96,7 @@ class DataParallel(nn.Module):
     form               what travels: memories, then a codec, for example "none" or "ef|topk{ratio=0.01}"
     grouping           how gradients are merged into messages: "size_cap{bytes=1MiB}", "wfbp", "single", "exact"
     algorithm          of the exchanges: "direct", "gather", "shard"; default: chosen
-    plan               path of a plan file in place of `grouping` and `form`
+    plan               path of a plan file in place of `grouping` and `form`, as `thinwire plan --out` writes it
     accumulate         exchange only with every k-th backward
     exclude            names of parameters that stay local, the same on all ranks
     broadcast_buffers  buffers follow rank 0 at every training forward
@@ -119,6 +119,9 @@ class DataParallel(nn.Module):
             if grouping is not None:
                 raise ConfigError("DataParallel: bucket_cap_mb and grouping say the same thing twice; give one")
             grouping = f"size_cap{{bytes={int(bucket_cap_mb * 1024 * 1024)}}}"
+        if plan == "auto":
+            raise ConfigError("DataParallel: plan='auto' is not chosen from Python; let `thinwire train plan=auto` or "
+                              "`thinwire plan` choose one, and give its plan.json")
         if not isinstance(accumulate, int) or accumulate < 1:
             raise ConfigError(f"DataParallel: accumulate must be a whole number of at least 1, got {accumulate!r}")
         if process_group is not None:

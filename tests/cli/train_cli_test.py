@@ -316,6 +316,9 @@ def test_quality_means_auto_and_contradicts_a_plan(tmp_path):
                                      cwd=os.environ["TW_SOURCE"]).stderr
     assert "did you mean 'bounded'" in train(tmp_path, "plan=auto", "quality=bouned", code=2).stderr
     assert "topk" in train(tmp_path, "plan=auto", "forms=ef|topq", code=2).stderr
+    assert "momentum" in train(tmp_path, "quality=bounded", "optimizer=sgd{momentum=much}", code=2).stderr
+    done = train(tmp_path, "--ranks", "3", "--comm", "local", "plan=auto", "batch_size=2", code=2)
+    assert "the first batch has 2 for 3 ranks" in done.stderr, "on all ranks at once"
 
 
 def test_profile_writes_what_plan_reads(tmp_path):

@@ -148,7 +148,7 @@ def arguments():
     tw.DataParallel(small_model(), **accepted)
     for name, value in {"dim": 1, "mixed_precision": "x", "find_unused_paramters": True, "accumulate": 0,
                         "form": "nonne", "grouping": "size_cup", "device_ids": [0], "init_sync": False,
-                        "algorithm": "ring", "output_device": 0, "process_group": 3}.items():
+                        "algorithm": "ring", "output_device": 0, "process_group": 3, "plan": "auto"}.items():
         try:
             tw.DataParallel(small_model(), **{name: value})
             texts[name] = ""

@@ -100,6 +100,7 @@ def test_arguments():
         assert "CPU" in texts["device_ids"] and "torch.distributed" in texts["process_group"]
         assert "'none'" in texts["form"] and "size_cap" in texts["grouping"]
         assert "'ring'" in texts["algorithm"] and "gather" in texts["algorithm"]
+        assert "plan.json" in texts["plan"]
 
 
 def test_KF11_uneven_batches():

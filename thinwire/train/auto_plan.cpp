@@ -61,7 +61,6 @@ Profile profile_of(const TrainConfig& config, const Dataset& data, Comm& world) 
                  .seed = seed,
                  .threads = 0});
   const StepInput input = tensors_of(data, loader.at(0), world.size());
-  if (input.count == 0) throw ConfigError("plan=auto: a rank has no sample in its first batch");
   world.barrier("profile");
   // All at once, as in training: ranks of one host share its memory.
   return profile_model(alone.parameters(), [&] { alone.step(input, 0); });
@@ -122,9 +121,7 @@ void time_forms(Profile& profile, const std::vector<std::string>& forms, int ran
 
 bool has_momentum(const TrainConfig& config) {
   const Spec optimizer = parse_spec(config.optimizer);
-  if (optimizer.name != "sgd") return true;
-  const auto found = optimizer.params.find("momentum");
-  return found == optimizer.params.end() || std::stod(found->second) > 0;
+  return optimizer.name != "sgd" || SpecReader(optimizer).number("momentum", 0.9) > 0;
 }
 
 }  // namespace
@@ -139,6 +136,10 @@ std::vector<std::string> forms_to_consider(const TrainConfig& config) {
 
 MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data, Comm& world,
                                   const std::vector<std::string>& forms) {
+  if (const auto batch = std::min(config.batch_size, data.train.count); batch < world.size())
+    throw ConfigError(fmt::format(
+        "plan=auto measures a sample on every rank at least: the first batch has {} for {} ranks",
+        batch, world.size()));
   Team team(&world);
   MeasuredTraining out;
   const Profile own = profile_of(config, data, world);
