@@ -166,6 +166,30 @@ TEST(PlanCli, SearchesAndSaysWhy) {
   refused("plan --check " + path + " --ranks 2 --quality free", "searches for none");
 }
 
+TEST(PlanCli, TellsWhatToSetInPyTorchsOwnWrapper) {
+  const Watchdog watchdog("PlanCli");
+  const std::string where = kResnet + kCluster;
+  const Said said = tool("plan " + where + "--for ddp");
+  EXPECT_EQ(said.code, 0) << said.text;
+  EXPECT_NE(said.text.find("DistributedDataParallel(model, bucket_cap_mb="), std::string::npos);
+  const Json json = parse_json(tool("plan " + where + "--for ddp --json").text, "plan");
+  EXPECT_LT(json["bucket_cap_mb"].get<int>(), 25) << "62 tensors, most time in the first layers";
+  EXPECT_TRUE(json["hook"].is_null());
+  EXPECT_GT(json["default_predicted_step_s"].get<double>(),
+            json["chosen"]["predicted_step_s"].get<double>());
+  // A slow link and a measured cast: the hook, for all buckets.
+  const std::string profile = scratch("for_ddp.json");
+  std::ofstream(profile) << R"({"tensors": [
+    {"name": "a", "dtype": "f32", "shape": [1000, 1000], "forward_s": 0.01, "backward_s": 0.02},
+    {"name": "b", "dtype": "f32", "shape": [10], "forward_s": 0.01, "backward_s": 0.02}],
+    "codecs": {"cast{f16}": {"encode_bytes_per_s": 4e9, "decode_bytes_per_s": 4e9}}})";
+  const Said slow = tool("plan --profile " + profile + " " + kCluster +
+                         "--rate 100mbit --quality bounded --for ddp");
+  EXPECT_NE(slow.text.find("fp16_compress_hook"), std::string::npos) << slow.text;
+  refused("plan " + where + "--for fsdp", "--for must be ddp, got 'fsdp'");
+  refused("plan " + where + "--for ddp --out x.json", "writes no plan");
+}
+
 // The plan says for each tensor why it is, or is not, sent dense.
 TEST(KnownFailures, KF21_ThePlanStatesTheReason) {
   const std::string profile = scratch("three.json");

@@ -87,7 +87,7 @@ TEST(MakeGrouping, MisspeltNamesTheNearest) {
   const auto m = test::model(0, {1}, {1}, 1, 1);
   TW_EXPECT_THROW(
       m.group("mgwfbp"), ConfigError,
-      "unknown grouping 'mgwfbp'; did you mean 'mg_wfbp'? valid: covap, even_bytes, exact, "
+      "unknown grouping 'mgwfbp'; did you mean 'mg_wfbp'? valid: covap, ddp, even_bytes, exact, "
       "mg_wfbp, single, size_cap, wfbp");
   TW_EXPECT_THROW(m.group("exact{bytes=1}"), ConfigError, "exact: unknown parameter 'bytes'");
 }

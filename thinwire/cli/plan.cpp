@@ -117,6 +117,7 @@ int make_plan(const PlanOptions& options) {
   if (options.from.profile.empty() || options.from.cluster.empty())
     throw ConfigError(
         "plan: --profile and --cluster are needed, or --check with --ranks or --cluster");
+  if (!options.target.empty()) return plan_for_ddp(options);
   if (options.searches()) return search_plan(options);
   const auto form = read_form(options.form);
   const Spec chosen = parse_spec(options.grouping);
@@ -176,10 +177,10 @@ int make_plan(const PlanOptions& options) {
 }
 
 int check_plan(const PlanOptions& options) {
-  if (options.searches() || options.from.changes())
+  if (options.searches() || options.from.changes() || !options.target.empty())
     throw ConfigError(
         "plan: --check looks at a plan and searches for none; leave out --quality, "
-        "--forms, --max-bytes-per-step, --explain, --rate and --latency");
+        "--forms, --max-bytes-per-step, --explain, --for, --rate and --latency");
   if (options.from.ranks < 1 && options.from.cluster.empty())
     throw ConfigError("plan: --check needs --ranks (at least 1) or --cluster");
   const Plan plan =
@@ -227,6 +228,8 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       ->delimiter(';');
   verb->add_option("--max-bytes-per-step", options->max_bytes,
                    "The most that a rank may send in a step, in the mean: 2MB");
+  verb->add_option("--for", options->target,
+                   "ddp: which bucket_cap_mb and hook PyTorch's own wrapper should have");
   verb->add_flag("--explain", options->explain, "Search, and say why");
   verb->add_flag("--json", options->json, "Print one JSON object");
 }

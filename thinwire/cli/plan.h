@@ -26,6 +26,7 @@ struct PlanOptions {
   std::string grouping = "exact", form = "none", out, check;
   std::string quality, max_bytes;  ///< of a search
   std::vector<std::string> forms;
+  std::string target;  ///< "ddp": what to set in PyTorch's wrapper
   bool explain = false, json = false;
   bool searches() const {
     return explain || !quality.empty() || !max_bytes.empty() || !forms.empty();
@@ -33,5 +34,7 @@ struct PlanOptions {
 };
 /// Looks for the plan with the shortest step; plan_search.cpp.
 int search_plan(const PlanOptions& options);
+/// --for ddp: which bucket_cap_mb and communication hook; plan_ddp.cpp.
+int plan_for_ddp(const PlanOptions& options);
 
 }  // namespace thinwire::cli

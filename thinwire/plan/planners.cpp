@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <stdexcept>
 
 #include "thinwire/core/error.h"
@@ -137,6 +138,15 @@ Grouping fill_backward(const std::vector<TensorDesc>& params,
   out.reserve(closed.size());
   for (const auto& tensors : closed) out.push_back(whole_tensors(tensors, params));
   return out;
+}
+
+Grouping fill_as_ddp(const std::vector<TensorDesc>& params, Bytes first, Bytes cap) {
+  std::set<DType> begun;
+  return fill_backward(params, [&](DType dtype, Bytes has, Bytes) {
+    const bool full = has >= (begun.contains(dtype) ? cap : first);
+    if (full) begun.insert(dtype);
+    return full;
+  });
 }
 
 Bucket whole_tensors(const std::vector<int>& tensors, const std::vector<TensorDesc>& descs) {

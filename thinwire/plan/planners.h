@@ -66,6 +66,9 @@ double payload_bytes(const Bucket& bucket, const GroupInput& input);
 /// Buckets stand in the order in which they become ready.
 Grouping fill_backward(const std::vector<TensorDesc>& params,
                        const std::function<bool(DType dtype, Bytes has, Bytes next)>& full);
+/// As PyTorch's DistributedDataParallel fills its buckets from the second step on: closed once they
+/// have reached `cap` dense bytes, the first of a dtype `first`.
+Grouping fill_as_ddp(const std::vector<TensorDesc>& params, Bytes first, Bytes cap);
 Bucket whole_tensors(const std::vector<int>& tensors, const std::vector<TensorDesc>& descs);
 /// ready_times of the slowest rank of the cluster.
 std::vector<Seconds> slowest_ready_times(const GroupInput& input);

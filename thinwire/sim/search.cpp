@@ -121,7 +121,7 @@ class Search {
         .row = {.grouping = to_string(grouping), .form = text},
         .plan = data_parallel_plan(profile_.params, grouped.grouping, ranks_, form, grouped.every)};
     add(whole);
-    if (is_dense(form) || grouped.every > 1) return;
+    if (!options_.mixes || is_dense(form) || grouped.every > 1) return;
     Candidate mixed = whole;
     keep_what_pays(mixed);
     constexpr std::size_t kFewBuckets = 64;  // of more, a few at the end are little
@@ -204,7 +204,7 @@ class Search {
   /// What the local rule cannot see: a bucket that the computation hides need not be compressed.
   void improve(Candidate& best) const {
     constexpr std::size_t kMost = 64;
-    if (best.row.form == "none" || best.plan.grouping.size() > kMost) return;
+    if (!options_.mixes || best.row.form == "none" || best.plan.grouping.size() > kMost) return;
     for (std::size_t i = 0; i < best.plan.exchanges.size(); ++i) {
       const Exchange& exchange = best.plan.exchanges[i];
       if (exchange.bucket < 0 || is_dense(exchange.form) || exchange.start.every > 1) continue;

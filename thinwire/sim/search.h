@@ -45,6 +45,7 @@ struct SearchOptions {
   std::vector<std::string> forms;      ///< empty: forms_of(quality, momentum). Given: and "none"
   std::vector<std::string> groupings;  ///< empty: all, some with several options
   Bytes max_bytes_per_step = 0;        ///< sent by a rank, in the mean; 0: any number
+  bool mixes = true;                   ///< each bucket may have the form, or be sent as it is
 };
 
 /// One candidate, or a form that was none.

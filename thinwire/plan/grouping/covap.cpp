@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
 
 #include "thinwire/core/error.h"
 #include "thinwire/core/spec.h"
@@ -22,16 +21,6 @@
 
 namespace thinwire {
 namespace {
-
-/// Closed once they have reached their cap, which is `first` for the first one of a dtype.
-Grouping fill_as_ddp(const std::vector<TensorDesc>& params, Bytes first, Bytes cap) {
-  std::set<DType> begun;
-  return fill_backward(params, [&](DType dtype, Bytes has, Bytes) {
-    const bool full = has >= (begun.contains(dtype) ? cap : first);
-    if (full) begun.insert(dtype);
-    return full;
-  });
-}
 
 std::int64_t elements_of(const Bucket& bucket) {
   std::int64_t out = 0;
