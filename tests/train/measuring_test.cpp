@@ -43,17 +43,18 @@ TEST(Profiler, TellsLayersApartByTheirSleeps) {
   ASSERT_EQ(profile.params.size(), 3u);
   EXPECT_EQ(profile.params[1].name, "b");
   EXPECT_EQ(profile.params[1].shape, std::vector<std::int64_t>{4});
-  // The first gradient is c's: what comes before it counts as forward. Sleeps are never shorter.
+  // The first gradient is c's: what comes before it counts as forward. Sleeps are never shorter; on
+  // a busy machine they are longer.
   const double forward = std::accumulate(profile.forward_s.begin(), profile.forward_s.end(), 0.0);
   EXPECT_GE(forward, 0.025);
-  EXPECT_LT(forward, 0.035);
+  EXPECT_LT(forward, 0.055);
   EXPECT_EQ(profile.backward_s[2], 0);
   EXPECT_GE(profile.backward_s[1], 0.030);
-  EXPECT_LT(profile.backward_s[1], 0.038);
+  EXPECT_LT(profile.backward_s[1], 0.055);
   EXPECT_GE(profile.backward_s[0], 0.020);
-  EXPECT_LT(profile.backward_s[0], 0.028);
+  EXPECT_LT(profile.backward_s[0], 0.045);
   EXPECT_GE(profile.update_s, 0.005);
-  EXPECT_LT(profile.update_s, 0.012);
+  EXPECT_LT(profile.update_s, 0.025);
 }
 
 TEST(Profiler, RefusesAModelWithoutGradients) {
@@ -76,8 +77,8 @@ TEST(MeasureCluster, FindsTheRateOfAThrottledLink) {
     const Link& link = seen[0].cluster.links.at(name).at(0);
     EXPECT_NEAR(link.bytes_per_s / 1e7, 1, 0.15) << name;
     EXPECT_GT(link.latency_s, 1e-3) << name;
-    EXPECT_LT(link.latency_s, 8e-3) << name;
-    EXPECT_LT(seen[0].residual.at(name), 0.3) << name;
+    EXPECT_LT(link.latency_s, 20e-3) << name;
+    EXPECT_LT(seen[0].residual.at(name), 0.5) << name;
     EXPECT_EQ(link.bytes_per_s, seen[1].cluster.links.at(name).at(0).bytes_per_s)
         << "the same on every rank";
     EXPECT_EQ(seen[0].points.at(name).front().bytes, 4096);
