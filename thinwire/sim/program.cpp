@@ -111,7 +111,11 @@ class Writer {
 }  // namespace
 
 CodecTime codec_time(const Exchange& exchange, const Plan& plan, const Profile& profile) {
-  if (exchange.form.empty() || exchange.bucket < 0) return {};
+  if (exchange.form.empty() || exchange.bucket < 0 || profile.codecs.empty()) return {};
+  // Most buckets of most plans, and a text less to make.
+  static const Spec none{.name = "none"};
+  if (exchange.form.size() == 1 && exchange.form[0] == none && !profile.codecs.contains("none"))
+    return {};
   const auto found = profile.codecs.find(to_string(std::span<const Spec>(exchange.form)));
   if (found == profile.codecs.end()) return {};
   double dense = 0;
