@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 import thinwire as tw
-from scenarios import data, small_model, torch_group, tw_rank, values
+from scenarios import data, deep, small_model, torch_group, tw_rank, values
 
 
 def wrapped_by_torch(module, form=None, bucket_mb=25, kept=None):
@@ -24,11 +24,6 @@ def wrapped_by_torch(module, form=None, bucket_mb=25, kept=None):
         state.attach(ddp)
     ddp.register_comm_hook(state, tw.ddp_hook)
     return ddp, state
-
-
-def deep(layers=4, width=64):
-    torch.manual_seed(0)
-    return nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
 
 
 def run_steps(model, first, last, width):

@@ -23,6 +23,11 @@ def small_model(seed=0, batch_norm=False):
     return nn.Sequential(*layers)
 
 
+def deep(layers=4, width=64):
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+
+
 def data(step, rank, rows=4):
     generator = torch.Generator().manual_seed(1000 * step + rank)
     return torch.randn(rows, 6, generator=generator), torch.randn(rows, 3, generator=generator)
