@@ -304,6 +304,18 @@ def test_a_resumed_run_keeps_its_plan(tmp_path):
     assert "measured: an all_reduce takes" in other.stderr, "a plan for two ranks is none for three"
 
 
+def test_a_plan_that_draws_by_step_goes_on_bit_for_bit(tmp_path):
+    words = ["--ranks", "2", "schedule=constant"]
+    made = last_object(train(tmp_path / "made", *words, "--comm", "throttle{rate=1mbit}|local", "forms=qsgd{bits=4}"))
+    plan = Path(made["run"]) / "plan.json"
+    assert "qsgd" in plan.read_text()
+    words += ["--comm", "local", f"plan={plan}"]
+    whole = last_object(train(tmp_path / "whole", *words, "epochs=2"))
+    half = last_object(train(tmp_path / "half", *words))
+    resumed = last_object(run("train", "--resume", half["run"], "epochs=2", "--json"))
+    assert weights(resumed) == weights(whole) != weights(half)
+
+
 def test_plan_auto_of_one_rank_has_nothing_to_choose(tmp_path):
     done = train(tmp_path, "plan=auto")
     assert "nothing to choose" in done.stderr and last_object(done)["steps"] == 6

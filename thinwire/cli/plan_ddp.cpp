@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::array kCaps{1, 2, 5, 10, 25, 50, 100, 1000};  // MiB
 
-/// Hooks that PyTorch has on a CPU over Gloo, by the forms that do the same.
+/// Hooks that PyTorch has on a CPU over Gloo, by the forms that do the same. Its PowerSGD hook is
+/// not among them: with several buckets it ends in an error there.
 std::vector<std::string> forms_of_hooks(Quality quality) {
   std::vector<std::string> out{"none"};
   if (quality != Quality::same) out.emplace_back("cast{f16}");
@@ -34,7 +35,9 @@ std::string lines_for(const Considered& chosen) {
   std::string out = fmt::format("ddp = DistributedDataParallel(model, bucket_cap_mb={})\n",
                                 cap_of(chosen.grouping));
   if (chosen.form == "cast{f16}")
-    out += "ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)\n";
+    out +=
+        "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
+        "ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)\n";
   return out;
 }
 

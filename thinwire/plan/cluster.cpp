@@ -122,9 +122,10 @@ Cluster changed(Cluster cluster, const ClusterChange& change) {
     cluster.links["all_reduce"] =
         std::vector<Link>(cluster.ranks_per_level.size(), Link{.latency_s = 0, .bytes_per_s = 1});
   for (auto& [name, levels] : cluster.links) {
-    const auto messages = [&](int n) { return name == "all_reduce" ? 2.0 * (n - 1) : n - 1.0; };
+    const bool reduces = name == "all_reduce";
+    const auto messages = [&](int n) { return reduces ? 2.0 * (n - 1) : n - 1.0; };
     // Bytes sent for a byte of payload.
-    const auto share = [&](int n) { return name == "all_reduce" ? 2.0 * (n - 1) / n : n - 1.0; };
+    const auto share = [&](int n) { return reduces ? 2.0 * (n - 1) / n : n - 1.0; };
     Link& link = levels.back();
     const double rate =
         change.bytes_per_s > 0 || !known ? change.bytes_per_s : link.bytes_per_s * share(before);

@@ -278,7 +278,8 @@ class Search {
       if (exchange.bucket < 0) continue;
       const ExchangeCost cost = cost_of(exchange, cluster_, ranks_);
       wire += cost.wire_s / exchange.start.every;
-      latency = latency > 0 ? std::min(latency, cost.latency_s) : cost.latency_s;
+      const Seconds mean_s = cost.latency_s / exchange.start.every;
+      latency = latency > 0 ? std::min(latency, mean_s) : mean_s;
     }
     return std::max(compute_s_, first_ready_s_ + latency + wire + update_s_);
   }
@@ -352,11 +353,13 @@ class Search {
 }  // namespace
 
 Seconds steady_step_s(const Plan& plan, const Profile& profile, const Cluster& cluster) {
-  int period = 1;
-  for (const Exchange& exchange : plan.exchanges)
-    period = std::lcm(period, std::max(1, exchange.start.every));
-  constexpr int kLongest = 64;
-  period = std::min(period, kLongest);
+  constexpr std::int64_t kLongest = 64;
+  std::int64_t whole = 1;
+  for (const Exchange& exchange : plan.exchanges) {
+    whole = std::lcm(whole, std::int64_t{std::max(1, exchange.start.every)});
+    if (whole >= kLongest) break;  // what is left of a longer period is little in the mean
+  }
+  const int period = static_cast<int>(std::min(whole, kLongest));
   const auto steps = step_seconds(simulate(plan, profile, cluster, {.steps = 2 * period}));
   return std::accumulate(steps.begin() + period, steps.end(), 0.0) / period;
 }

@@ -74,7 +74,8 @@ struct Choice {
 /// max_bytes_per_step (the sentence names the least).
 Choice search(const Profile& profile, const Cluster& cluster, const SearchOptions& options = {});
 
-/// The step of a plan in steady state: the mean over a period after the first steps.
+/// The step of a plan in steady state: the mean over a period (64 steps of a longer one) after the
+/// first.
 Seconds steady_step_s(const Plan& plan, const Profile& profile, const Cluster& cluster);
 /// Sent in a step by the rank that sends most, in the mean.
 Bytes bytes_per_step(const Plan& plan, const Cluster& cluster);

@@ -169,7 +169,7 @@ AutoPlan choose_plan(const TrainConfig& config, const Dataset& data, Comm& world
     try {
       out.choice = search(out.measured.profile, out.measured.cluster, {.forms = forms});
       said = {{"plan", to_json(out.choice.plan)}, {"verdict", out.choice.verdict}};
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       said = {{"error", error.what()}};
     }
   }

@@ -5,6 +5,7 @@
 #include <ATen/ops/norm.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -66,12 +67,25 @@ void GradientSync::Impl::set_form(const std::string& form) {
   prepare_buffers();
 }
 
+namespace {
+
+/// Whether what a step sends depends on its number: drawn by it, or sent in some steps only.
+bool counts_steps(const Plan& plan) {
+  return std::any_of(plan.exchanges.begin(), plan.exchanges.end(), [](const Exchange& one) {
+    const bool plain =
+        one.form.empty() || (one.form.size() == 1 && one.form[0] == Spec{.name = "none"});
+    return one.start.every > 1 || !plain;
+  });
+}
+
+}  // namespace
+
 std::vector<NamedTensor> GradientSync::Impl::form_state() {
   const FormState mine = exchanger->state();
   const auto lists = world.membership()->all_gather("what memories keep", listed(mine));
   Comm& group = exchanger->group(0);
   std::vector<NamedTensor> out;
-  if (group.rank() == 0 && options.form != "none") {
+  if (group.rank() == 0 && counts_steps(exchanger->plan())) {
     // The position of what is drawn at random.
     out.push_back({"all/step", at::empty({1}, at::kLong)});
     *out.back().tensor.data_ptr<std::int64_t>() = step;
