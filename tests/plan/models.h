@@ -49,10 +49,10 @@ inline Model random_model(Rng& rng, int most_layers) {
   return model(static_cast<double>(rng.below(5)), t_b, p, a, b);
 }
 
-/// The shortest predicted step over all 2^(L-1) ways to cut the backward order into messages.
-inline Seconds brute_force_s(const Model& m) {
+/// Calls `visit` with each of the 2^(L-1) ways to cut the backward order into messages.
+template <class Visit>
+void each_grouping(const Model& m, Visit visit) {
   const int layers = static_cast<int>(m.profile.params.size());
-  Seconds best = 1e300;
   for (unsigned cuts = 0; cuts < 1u << (layers - 1); ++cuts) {
     Grouping grouping(1);
     for (int at = 0; at < layers; ++at) {
@@ -61,8 +61,16 @@ inline Seconds brute_force_s(const Model& m) {
           {tensor, 0, elements(m.profile.params[static_cast<std::size_t>(tensor)])});
       if (at + 1 < layers && (cuts >> at & 1) != 0) grouping.emplace_back();
     }
-    best = std::min(best, predict_step_s(grouping, m.input()));
+    visit(grouping);
   }
+}
+
+/// The shortest predicted step over all of them.
+inline Seconds brute_force_s(const Model& m) {
+  Seconds best = 1e300;
+  each_grouping(m, [&](const Grouping& grouping) {
+    best = std::min(best, predict_step_s(grouping, m.input()));
+  });
   return best;
 }
 

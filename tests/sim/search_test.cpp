@@ -98,20 +98,11 @@ TEST(Search, IsTheBestOfAllGroupingsWhereTheyCanBeCounted) {
   Rng rng({.seed = 11, .exchange = -1, .step = 0, .rank = 0});
   for (int instance = 0; instance < 200; ++instance) {
     const Model m = test::random_model(rng, 7);
-    const int layers = static_cast<int>(m.profile.params.size());
     Seconds best = 1e300;
-    for (unsigned cuts = 0; cuts < 1u << (layers - 1); ++cuts) {
-      Grouping grouping(1);
-      for (int at = 0; at < layers; ++at) {
-        const int tensor = layers - 1 - at;
-        grouping.back().slices.push_back(
-            {tensor, 0, elements(m.profile.params[static_cast<std::size_t>(tensor)])});
-        if (at + 1 < layers && (cuts >> at & 1)) grouping.emplace_back();
-      }
-      best = std::min(
-          best, steady_step_s(data_parallel_plan(m.profile.params, grouping, 2, {{.name = "none"}}),
-                              m.profile, m.cluster));
-    }
+    test::each_grouping(m, [&](const Grouping& grouping) {
+      const Plan plan = data_parallel_plan(m.profile.params, grouping, 2, {{.name = "none"}});
+      best = std::min(best, steady_step_s(plan, m.profile, m.cluster));
+    });
     const Choice choice = search(m.profile, m.cluster);
     EXPECT_GE(choice.chosen.step_s, best - 1e-9) << instance;
     EXPECT_LE(choice.chosen.step_s, 1.001 * best + 1e-9) << instance;

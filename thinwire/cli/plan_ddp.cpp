@@ -75,8 +75,7 @@ int plan_for_ddp(const PlanOptions& options) {
   fmt::print("{}{}", explain(choice), lines_for(choice.chosen));
   fmt::print(
       "DDP as it comes (25 MiB, no hook): {}, {:.2f} times as long. Gloo is taken to be as quick "
-      "as "
-      "the measured transport.\n",
+      "as the measured transport.\n",
       format_seconds(usual), usual / choice.chosen.step_s);
   return kOk;
 }
