@@ -18,6 +18,8 @@ std::string describe(CallKind kind, const MessageId& id) {
   std::string text(to_string(kind));
   if (id.exchange == kAgreement)
     text += ", agreement on changed parameters";
+  else if (id.exchange == kReadiness)
+    text += ", agreement on what is ready";
   else
     text += id.exchange < 0 ? ", outside the plan" : ", exchange " + std::to_string(id.exchange);
   text += ", step " + std::to_string(id.step);

@@ -7,5 +7,7 @@ namespace thinwire {
 
 /// The ranks agree on what has changed in their models.
 constexpr std::int32_t kAgreement = -2;
+/// The ranks agree on what is ready on all of them.
+constexpr std::int32_t kReadiness = -3;
 
 }  // namespace thinwire
