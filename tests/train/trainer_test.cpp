@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thinwire/train/trainer.h"
 
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
@@ -267,6 +268,27 @@ TEST(Ranks, TwoRanksTrainLikeOneAndCountEveryTestSampleOnce) {
     EXPECT_NEAR(hits, std::round(hits), 1e-9);
     EXPECT_EQ(outcomes[1].summary.test_accuracy, outcomes[0].summary.test_accuracy);
   }
+}
+
+TEST(Ranks, TheOrderOfMessagesChangesNoBit) {
+  const test::Watchdog watchdog("", 120);
+  const test::Scratch scratch;
+  TrainConfig config = small_run(scratch.path());
+  config.grouping = "wfbp";
+  std::vector<NamedTensors> models;
+  for (const char* order : {"plan", "agreed"}) {
+    config.order = order;
+    auto comms = make_local(2, 20);
+    std::vector<TrainOutcome> outcomes(2);
+    test::ranks_as_threads(2, [&](Rank rank) {
+      set_compute_threads(1);
+      outcomes[static_cast<std::size_t>(rank)] =
+          run_training({.config = config}, comms[static_cast<std::size_t>(rank)].get());
+    });
+    models.push_back(final_model(outcomes[0]));
+  }
+  for (std::size_t i = 0; i < models[0].size(); ++i)
+    EXPECT_TRUE(at::equal(models[0][i].second, models[1][i].second)) << models[0][i].first;
 }
 
 TEST(Job, KeepsItsFolderWhole) {

@@ -41,9 +41,9 @@ class Exchanger {
   ~Exchanger();
   /// Starts exchange `exchange_id` on `data` (host, dense: any order of elements that
   /// all ranks share), in place: when wait() returns,
-  /// data holds the combined value. Exchanges of a step start in plan order. An identity form
-  /// without memories is sent in place. In a step in which the exchange does not fire nothing is
-  /// sent, memories take up what there is, and the value is zero.
+  /// data holds the combined value. Exchanges of a step start in one order on all ranks. An
+  /// identity form without memories is sent in place. In a step in which the exchange does not fire
+  /// nothing is sent, memories take up what there is, and the value is zero.
   void start(int exchange_id, Tensor& data, const Slot& slot);
   /// Waits for the exchange started last under this id and adds its event to the recorder.
   /// CommErrors name the bucket and its first tensor as well. Nothing in flight: returns at once.

@@ -78,8 +78,8 @@ class Strategy {
   /// Says which exchanges there are, whenever a plan is made. The same on all ranks.
   virtual void declare(PlanBuilder& plan, const Profile& profile) = 0;
   /// Called on all ranks in the same order: step_begin before a forward, grad_ready when the
-  /// gradients of the next bucket stand in it (plan order), backward_end when all do, update_begin
-  /// before the optimizer, update_end after it.
+  /// gradients of a bucket stand in it (in plan order, or one agreed on), backward_end when all do,
+  /// update_begin before the optimizer, update_end after it.
   virtual void on(Phase phase, Step& step) = 0;
   virtual void visit_state(StateVisitor& visitor);
 };

@@ -68,6 +68,9 @@ std::vector<ConfigOption> make_options() {
        "what travels: memories, then a codec; see thinwire list"},
       {"algorithm", "Ranks", &C::algorithm, 0, 0, "gather",
        "of gradient exchanges: direct, gather, shard, tree, hierarchical; empty: chosen"},
+      {"order", "Ranks", &C::order, 0, 0, "agreed",
+       "in which messages start: plan, or agreed: as they become ready on all ranks, for models "
+       "whose branches change from step to step"},
       {"plan", "Ranks", &C::plan, 0, 0, "examples/plan/two_buckets.json",
        "in place of grouping, form and algorithm: auto measures for some seconds and chooses; or a "
        "plan file, from thinwire plan or by hand"},
@@ -241,6 +244,8 @@ void validate(const TrainConfig& config) {
     const std::vector<std::string> valid{"crop_flip", "none"};
     throw ConfigError(unknown_name("augment", config.augment, valid));
   }
+  if (config.order != "plan" && config.order != "agreed")
+    throw ConfigError(fmt::format("order: must be plan or agreed, got '{}'", config.order));
   if (config.pin != "auto" && config.pin != "none")
     throw ConfigError(fmt::format("pin: must be auto or none, got '{}'", config.pin));
   if (config.name.find('/') != std::string::npos)

@@ -25,6 +25,7 @@ struct TrainConfig {
   std::int64_t ranks = 1;
   std::string comm = "tcp", grouping = "size_cap{bytes=4MiB}", form = "none", algorithm, plan,
               quality = "same", forms, interface;
+  std::string order = "plan";
   double timeout_s = 300;
   std::string pin = "auto";
   std::int64_t threads = 0;

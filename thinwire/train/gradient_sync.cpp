@@ -81,6 +81,8 @@ GradientSync::Impl::Impl(std::vector<NamedTensor> parameters, std::vector<NamedT
       counts(static_cast<std::size_t>(w.size()), 0) {
   strategy = make_strategy(options.strategy);
   if (!options.notice) options.notice = [](const std::string& text) { thinwire::notice(text); };
+  if (options.order != "plan" && options.order != "agreed")
+    throw ConfigError(fmt::format("order must be plan or agreed, got '{}'", options.order));
   for (const std::string& name : options.excluded) {
     const auto has_name = [&](const NamedTensor& one) { return one.name == name; };
     if (std::none_of(all_parameters.begin(), all_parameters.end(), has_name) &&
@@ -158,6 +160,7 @@ void GradientSync::Impl::set_up(const std::string& when) {
 
   hooks.reset();
   now.reset();
+  readiness.reset();  // its communicator goes with the exchanger
   const Plan plan = make_plan();
   const FormState kept = exchanger ? exchanger->state() : FormState();
   exchanger = std::make_unique<Exchanger>(world, plan, recorder);
@@ -198,6 +201,7 @@ void GradientSync::Impl::set_up(const std::string& when) {
   learned = false;
   if (!exchanges_gradients) return;
   missing.assign(plan.grouping.size(), 0);
+  set_up_order();
   hooks = std::make_unique<ParameterHooks>(tensors, weak_from_this());
 }
 
@@ -339,6 +343,7 @@ GradientSync::GradientSync(std::vector<NamedTensor> parameters, std::vector<Name
                                    std::move(options))) {
   impl_->listener = number_of(impl_->weak_from_this());
   must_agree(*world.membership(), "the strategy", impl_->options.strategy);
+  must_agree(*world.membership(), "the order of buckets", impl_->options.order);
   impl_->set_up("at construction");
   impl_->first_synchronisation();
   impl_->prepare_buffers();

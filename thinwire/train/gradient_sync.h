@@ -39,6 +39,7 @@ struct SyncOptions {
   std::string form = "none";          ///< chain of memories and a codec
   std::string algorithm;              ///< direct, gather, shard, tree, hierarchical; empty: chosen
   std::string plan;                   ///< JSON text of a plan; empty: made from grouping and form
+  std::string order = "plan";         ///< in which buckets start; "agreed": as they become ready
   std::uint64_t seed = 0;             ///< of codecs that draw numbers
   bool broadcast_buffers = true;      ///< rank 0's buffers before each training forward
   std::vector<std::string> excluded;  ///< names of parameters and buffers that stay local

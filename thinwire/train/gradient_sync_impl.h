@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of GradientSync; included by its sources alone.
 #pragma once
+#include <map>
 #include <optional>
 #include <set>
 
+#include "thinwire/comm/readiness.h"
 #include "thinwire/exchange/buckets.h"
 #include "thinwire/strategy/strategy.h"
 #include "thinwire/train/gradient_sync.h"
@@ -29,6 +31,7 @@ struct Trained {
   int expected = 0;             ///< contributions to wait for before its bucket may start
   int below = 0;                ///< backwards in a row with fewer than expected
   bool touched = false;         ///< has contributed since the last exchange
+  bool gone = false;            ///< its bucket has started in this step
   bool owned = false;           ///< when it last contributed, .grad alone referred to its memory
   std::int64_t not_finite = 0;  ///< values of this rank's gradient, as far as searched
 };
@@ -79,7 +82,16 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   void learn();
   void close();
   void remember_failure(const std::string& text);
-  bool any_started() const { return next_bucket > 0; }
+  bool any_started() const { return next_bucket > 0 || agreeing; }
+
+  // gradient_sync_order.cpp: the order of buckets, where ranks agree on it
+  void set_up_order();
+  int awaited(const Trained& one) const;
+  void say_ready(bool all);
+  void start_cycle();
+  void start_agreed();
+  void agree_on_ready();
+  void agree_on_rest();
 
   // gradient_sync_header.cpp: what ranks tell each other beside gradients
   void send_header();
@@ -149,8 +161,13 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   bool excused = false;        ///< this rank takes part without a batch
   std::int64_t listener = -1;  ///< this engine's number for mark()
   int last_backward = -1;
-  int next_bucket = 0;
-  std::string broken;  ///< why no further step is possible
+  int next_bucket = 0;  ///< how many have started: with order = plan, the number of the next one
+  std::unique_ptr<Readiness> readiness;   ///< only with order = agreed
+  std::vector<std::string> bucket_names;  ///< as the readiness knows them
+  std::map<std::string, int> bucket_named;
+  std::vector<bool> said_ready;  ///< by bucket, in this step
+  bool agreeing = false;         ///< a cycle has been started in this step
+  std::string broken;            ///< why no further step is possible
 
   std::int64_t step = 0;
   std::uint64_t sequence = 0;

@@ -2,11 +2,11 @@
 // One step of the data-parallel engine.
 //
 // A bucket starts when the contributions that its parameters are known to make have arrived and
-// every earlier bucket has started, so all ranks start in plan order. What a backward contributes
-// is learned from the one before; the first one exchanges at its end. From its start to the end of
-// the step a bucket's parameters have no .grad, so a contribution that comes all the same makes a
-// tensor of its own (never a write into memory that travels) and is exchanged at the end, which the
-// step header makes all ranks agree on.
+// every earlier bucket has started, so all ranks start in plan order (or in one that they agree on:
+// gradient_sync_order.cpp). What a backward contributes is learned from the one before; the first
+// one exchanges at its end. From its start to the end of the step a bucket's parameters have no
+// .grad, so a contribution that comes all the same makes a tensor of its own (never a write into
+// memory that travels) and is exchanged at the end, which the step header makes all ranks agree on.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/any.h>
 #include <ATen/ops/clone.h>
@@ -112,7 +112,7 @@ void GradientSync::Impl::open() {
   for (std::size_t b = 0; b < missing.size(); ++b) {
     missing[b] = 0;
     for (const int i : buckets->parameters_of(static_cast<int>(b)))
-      missing[b] += trained[static_cast<std::size_t>(i)].expected > 0 ? 1 : 0;
+      missing[b] += awaited(trained[static_cast<std::size_t>(i)]) > 0 ? 1 : 0;
   }
 }
 
@@ -136,7 +136,7 @@ void GradientSync::Impl::contribution(int index, const at::Tensor& added) {
     ++one.count;
     one.touched = true;
     const auto [first, last] = buckets->buckets_of(index);
-    if (first < next_bucket) return keep_late(one, grad);
+    if (one.gone) return keep_late(one, grad);
     if (buckets->alone(index)) {
       one.owned = owns_its_memory(grad, added);
       search_kept(one, grad);
@@ -146,9 +146,9 @@ void GradientSync::Impl::contribution(int index, const at::Tensor& added) {
       put(index, grad, false);
       grad = buckets->place(index);
     }
-    if (!synchronising || !learned || one.count != one.expected) return;
+    if (!synchronising || !learned || one.count != awaited(one)) return;
     for (int bucket = first; bucket <= last; ++bucket) --missing[static_cast<std::size_t>(bucket)];
-    if (missing[static_cast<std::size_t>(first)] == 0) start_ready();
+    if (readiness || missing[static_cast<std::size_t>(first)] == 0) start_ready();
   } catch (const std::exception& error) {
     if (any_started())
       remember_failure(fmt::format("step {} failed before: {}", step, error.what()));
@@ -195,15 +195,17 @@ void GradientSync::Impl::keep_late(Trained& one, at::Tensor& grad) {
 }
 
 void GradientSync::Impl::start_ready() {
-  while (next_bucket < buckets->count() && missing[static_cast<std::size_t>(next_bucket)] == 0)
+  if (readiness) agree_on_ready();
+  while (!readiness && next_bucket < buckets->count() &&
+         missing[static_cast<std::size_t>(next_bucket)] == 0)
     start_bucket(next_bucket);
   exchanger->poll();
 }
 
 void GradientSync::Impl::start_bucket(int bucket) {
   for (const int i : buckets->parameters_of(bucket)) {
-    if (buckets->buckets_of(i).first != bucket) continue;  // the rest of it: stands there already
     Trained& one = trained[static_cast<std::size_t>(i)];
+    if (std::exchange(one.gone, true)) continue;  // the rest of it: stands there already
     at::Tensor& grad = one.tensor.mutable_grad();
     if (!grad.defined()) {
       one.touched = false;  // summed up earlier, and cleared by the user since
@@ -223,7 +225,7 @@ void GradientSync::Impl::start_bucket(int bucket) {
     message.zero_();
   else if (own != 1)
     message.mul_(own);
-  next_bucket = bucket + 1;
+  ++next_bucket;
   if (has_memories) now->set_counts(finite_in(bucket));
   tell(Phase::grad_ready, step, bucket);
 }
@@ -287,8 +289,11 @@ void GradientSync::Impl::finish_alone() {
 }
 
 void GradientSync::Impl::close() {
-  for (Trained& one : trained) one.count = 0;
-  is_open = nested_end = false;
+  for (Trained& one : trained) {
+    one.count = 0;
+    one.gone = false;
+  }
+  is_open = nested_end = agreeing = false;
   next_bucket = 0;
   if (!synchronising) begun = false;
 }
@@ -299,6 +304,7 @@ void GradientSync::Impl::remember_failure(const std::string& text) {
 }
 
 void GradientSync::Impl::exchange_rest() {
+  if (readiness) agree_on_rest();
   while (next_bucket < buckets->count()) start_bucket(next_bucket);
   // A group that has ended refuses the header at once; the bucket that was in flight has the better
   // words.
@@ -393,7 +399,7 @@ bool GradientSync::Impl::was_sent(int index) const {
 void GradientSync::Impl::learn() {
   for (Trained& one : trained) {
     if (excused) break;
-    if (!learned || one.count >= one.expected || ++one.below >= kForgetAfter) {
+    if (!learned || one.count >= one.expected || (!readiness && ++one.below >= kForgetAfter)) {
       one.expected = one.count;
       one.below = 0;
     }

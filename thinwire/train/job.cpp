@@ -85,6 +85,7 @@ void Job::load() {
   trainer_ = std::make_unique<Trainer>(
       model, parse_spec(config_.optimizer), cross_entropy(config_.label_smoothing), world_,
       TrainerOptions{.clip_norm = config_.clip_norm,
+                     .order = config_.order,
                      .grouping = config_.grouping,
                      .form = config_.form,
                      .algorithm = config_.algorithm,

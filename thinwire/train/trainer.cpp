@@ -51,6 +51,7 @@ struct Trainer::Engine {
               .form = options.form,
               .algorithm = options.algorithm,
               .plan = options.plan,
+              .order = options.order,
               .seed = options.seed}) {}
 
   static std::vector<NamedTensor> tensors(

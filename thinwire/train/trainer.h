@@ -22,8 +22,9 @@ using LossFn = std::function<at::Tensor(const at::Tensor& output, const at::Tens
 LossFn cross_entropy(double label_smoothing);
 
 struct TrainerOptions {
-  double clip_norm = 0;       ///< 0: none
-  bool count_correct = true;  ///< outputs are logits and targets are classes
+  double clip_norm = 0;        ///< 0: none
+  bool count_correct = true;   ///< outputs are logits and targets are classes
+  std::string order = "plan";  ///< in which messages start: SyncOptions
   std::string strategy = "sync_sgd", grouping = "size_cap{bytes=4MiB}", form = "none", algorithm;
   std::string plan;  ///< JSON text of a plan in place of grouping and form
   std::uint64_t seed = 0;
