@@ -11,6 +11,10 @@ std::string spec_of(const std::string& name) { return name == "cast" ? "cast{f16
 /// Options of codecs as their help lists them: names, and for numbers one at each end.
 std::vector<std::string> variants_of(const std::string& name) {
   static const std::map<std::string, std::vector<std::string>> all{
+      {"autoencoder",
+       {"autoencoder{dense=0,train=1,width=2}", "autoencoder{count=3,dense=1,train=1,width=2}",
+        "autoencoder{form=server,ratio=0.1,dense=0,train=1,width=2}",
+        "autoencoder{form=server,count=3,dense=1,train=1,width=2,innovation=1}"}},
       {"cast", {"cast{f16}", "cast{bf16}"}},
       {"chunk_dct",
        {"chunk_dct{chunk=7}", "chunk_dct{count=1}", "chunk_dct{bits=2}", "chunk_dct{bits=8}",
