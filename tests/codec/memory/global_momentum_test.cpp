@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shi et al. 2019: identities, and the order of methods on ranks that differ.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include "tests/codec/memory/workers.h"
 
+#include "tests/codec/memory/workers.h"
 #include "tests/support/expect_throw.h"
 
 namespace thinwire::test {
@@ -88,13 +89,75 @@ TEST(GlobalMomentum, ComesCloserThanLocalMomentumWhereRanksDiffer) {
   }
 }
 
+// GMC+: a rank's parameters stand at w - lambda eta e, and w goes as without, with gradients there.
+TEST(GlobalMomentum, DetachedParametersAreOffByTheRanksOwnError) {
+  const Quadratic problem;
+  constexpr double kEta = 0.005;
+  for (const double lambda : {0.3, 1.0})
+    for (const std::string codec : {"topk{count=2}", "randk{count=2}", "none"}) {
+      Workers plus(4, fmt::format("global_momentum{{detach={}}}|{}", lambda, codec), kTwenty);
+      Workers plain(4, "global_momentum|" + codec, kTwenty);
+      at::Tensor w = at::zeros({20}, at::kDouble);
+      std::vector<at::Tensor> x(4, w);
+      for (int t = 0; t < 100; ++t) {
+        std::vector<at::Tensor> at_x, at_shifted;
+        for (int r = 0; r < 4; ++r) {
+          const auto k = static_cast<std::size_t>(r);
+          at::Tensor shifted = w;
+          if (t > 0) shifted = w - plain.kept(r, "error") * (lambda * kEta);
+          ASSERT_LT((x[k] - shifted).abs().max().item<double>(), 1e-12) << codec << t;
+          at_x.push_back(problem.gradients(x[k])[k]);
+          at_shifted.push_back(problem.gradients(shifted)[k]);
+        }
+        plus.step(at_x);
+        w = w - plain.step(at_shifted) * kEta;
+        for (std::size_t k = 0; k < 4; ++k) x[k] = x[k] - plus.last_received[k] * kEta;
+      }
+    }
+}
+
+// 2 of 20 values at random: gradients at w itself come too late for a rate at which detached ones
+// are in time, and come less close at a fourth of it.
+TEST(GlobalMomentum, DetachingHelpsRandomSelections) {
+  const Quadratic problem;
+  const auto end_of = [&](double lambda, double eta) {
+    Workers workers(4, fmt::format("global_momentum{{detach={}}}|randk{{count=2}}", lambda),
+                    kTwenty);
+    std::vector<at::Tensor> x(4, at::zeros({20}, at::kDouble));
+    double sum = 0;
+    for (int t = 0; t < 4000; ++t) {
+      std::vector<at::Tensor> g;
+      for (std::size_t k = 0; k < 4; ++k) g.push_back(problem.lambda * (x[k] - problem.centre[k]));
+      workers.step(g);
+      at::Tensor w = at::zeros({20}, at::kDouble);
+      for (int r = 0; r < 4; ++r) {
+        at::Tensor& own = x[static_cast<std::size_t>(r)];
+        own = own - workers.last_received[static_cast<std::size_t>(r)] * eta;
+        w += (own + workers.kept(r, "error") * (lambda * eta)) / 4;
+      }
+      if (t >= 3000) sum += problem.above_least(w) / 1000;
+    }
+    return sum;
+  };
+  const double late = end_of(0, 0.02);
+  EXPECT_TRUE(!(late < 1e6)) << late << ": diverges";
+  EXPECT_LT(end_of(0.3, 0.02), 1e-3);
+  EXPECT_LT(end_of(1, 0.02), 1e-20);
+  const double plain = end_of(0, 0.005), some = end_of(0.3, 0.005);
+  EXPECT_LT(some, 1e-4 * plain) << plain;
+  EXPECT_LT(end_of(1, 0.005), 1e-4 * some) << some;
+}
+
 TEST(GlobalMomentum, TakesAStepBack) {
   EXPECT_LT(changed_by_a_step_back("global_momentum|topk{count=2}"), 1e-14);
+  EXPECT_LT(changed_by_a_step_back("global_momentum{detach=0.3}|topk{count=2}"), 1e-14);
 }
 
 TEST(GlobalMomentum, RefusesOptions) {
   TW_EXPECT_THROW(Workers(1, "global_momentum{beta=1}|none", kTwenty), ConfigError,
                   "global_momentum: beta must be in [0, 1), got 1");
+  TW_EXPECT_THROW(Workers(1, "global_momentum{detach=2}|none", kTwenty), ConfigError,
+                  "global_momentum: detach must be in [0, 1], got 2");
 }
 
 }  // namespace thinwire::test

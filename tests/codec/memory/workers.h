@@ -67,6 +67,7 @@ class Workers {
     at::Tensor value = at::empty_like(produced[0]);
     ranks_[0].codec->combine(payloads, n, value);
     at::Tensor out;
+    last_received.clear();
     for (int rank = 0; rank < n; ++rank) {
       at::Tensor received = value.clone();
       auto& chain = ranks_[static_cast<std::size_t>(rank)].memories;
@@ -74,6 +75,7 @@ class Workers {
         (*memory)->received(received, kCombined, slot_of(rank));
       if (out.defined()) equal_ = equal_ && at::equal(out, received);
       out = received;
+      last_received.push_back(received);
     }
     ++step_;
     return out;
@@ -89,7 +91,8 @@ class Workers {
   }
   /// Whether all ranks have received the same bits in every step.
   bool equal() const { return equal_; }
-  std::vector<at::Tensor> last_own;  ///< what each rank has sent, decoded
+  std::vector<at::Tensor> last_own;       ///< what each rank has sent, decoded
+  std::vector<at::Tensor> last_received;  ///< what came out on each rank
 
  private:
   struct One {

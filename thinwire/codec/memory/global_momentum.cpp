@@ -4,10 +4,15 @@
 // Learning" (2019), arXiv 1905.12948.
 // Update rule, d the mean of what all ranks sent in the step before:
 //   a = e + x + beta * d; send C(a); e = a - C(a)
+// detach=lambda (GMC+: Xu, Huang, "Detached Error Feedback for Distributed SGD with Random
+// Sparsification", ICML 2022): gradients at w - lambda * eta * e. What comes out
+// on a rank is d + lambda * (e now - e before), so that its parameters stand there, for a constant
+// eta; w of all ranks is the mean of their parameters plus lambda * eta * (mean of e).
 // Without a codec d is the momentum of SGD. Where parameters step by -eta d, (w(t-1) - w(t)) / eta
 // of the paper is d, so parameters need not be read.
-// Bytes: nothing of its own; keeps e and d, two values an element. Passes over memory: two, e += x
-// and e += beta * d, and one that copies what comes back into d.
+// Bytes: nothing of its own; keeps e and d, two values an element, and with detach e as it was.
+// Passes over memory: two, e += x and e += beta * d, and one that copies what comes back into d;
+// with detach three more.
 // Departs from the paper: where eta changes, d keeps its size and not the displacement, as the
 // momentum of optimizers does. Use it with an optimizer without momentum.
 #include <ATen/ops/add.h>
@@ -22,7 +27,7 @@ namespace {
 
 class GlobalMomentum : public Memory {
  public:
-  explicit GlobalMomentum(double beta) : beta_(beta) {}
+  GlobalMomentum(double beta, double detach) : beta_(beta), detach_(detach) {}
 
   void before(Tensor& x, const Slot&) override {
     if (error_.defined())
@@ -39,6 +44,14 @@ class GlobalMomentum : public Memory {
       moved_.copy_(value);
     else
       moved_ = value.to(error_.scalar_type(), false, true);
+    if (detach_ == 0 || !error_.defined()) return;
+    value.add_(error_, detach_);
+    if (shifted_.defined()) {
+      value.sub_(shifted_, detach_);
+      shifted_.copy_(error_);
+    } else {
+      shifted_ = error_.clone();
+    }
   }
   void take_back(const Tensor& x, const Tensor& own, const Slot&) override {
     error_.add_(own).sub_(x);
@@ -47,12 +60,14 @@ class GlobalMomentum : public Memory {
   void visit_state(StateVisitor& visitor) override {
     visitor.elements("error", error_);
     visitor.shared_elements("moved", moved_);
+    if (detach_ != 0) visitor.elements("shifted", shifted_);
   }
 
  private:
-  double beta_;
+  double beta_, detach_;
   Tensor error_;  ///< between before() and sent(): what is to be sent
   Tensor moved_;
+  Tensor shifted_;  ///< the error by which this rank's parameters are off
 };
 
 }  // namespace
@@ -62,13 +77,16 @@ void register_global_momentum(MemoryRegistry& registry) {
       "global_momentum",
       [](const Spec& spec, std::span<const TensorDesc>) {
         SpecReader reader(spec);
-        const double beta = reader.number("beta", 0.9);
+        const double beta = reader.number("beta", 0.9), detach = reader.number("detach", 0);
         reader.finish();
         if (!(beta >= 0 && beta < 1))
           throw ConfigError(fmt::format("global_momentum: beta must be in [0, 1), got {}", beta));
-        return std::make_unique<GlobalMomentum>(beta);
+        if (!(detach >= 0 && detach <= 1))
+          throw ConfigError(
+              fmt::format("global_momentum: detach must be in [0, 1], got {}", detach));
+        return std::make_unique<GlobalMomentum>(beta, detach);
       },
-      "error feedback with the momentum of what all ranks have sent together {beta=0.9}");
+      "error feedback with the momentum of what all ranks have sent together {beta=0.9, detach=0}");
 }
 
 }  // namespace thinwire
