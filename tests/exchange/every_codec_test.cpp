@@ -198,7 +198,9 @@ TEST(VaryingPayloads, AllRanksGetTheSameAndNothingIsLost) {
           "threshold{method=binary_search,ratio=0.05,life=2}", "threshold{ratio=0.1,values=mean}",
           "threshold{value=1.5}", "topk{ratio=adaptive,mean=0.05,window=5}",
           "topk{ratio=0.01,warmup=4}", "chunk_topk{chunk=50,count=5,bits=4}",
-          "chunk_dct{count=8,average=all}", "pca{block=10,keep=3,collect=2,use=2}"})
+          "chunk_dct{count=8,average=all}", "pca{block=10,keep=3,collect=2,use=2}",
+          "autoencoder{ratio=0.1,dense=2,train=1000000,width=2}",
+          "autoencoder{form=server,ratio=0.1,dense=2,train=1000000,width=2}"})
       for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
         sync_ranks(n, [&](RankWorld& world) {
           OneExchange one(world.comm, {{"a", dtype, {20, 30}}, {"b", dtype, {7}}}, "ef|" + codec);
