@@ -19,9 +19,11 @@ TEST(BlockFloat, StaysWithinHalfAUnitOfEachBlock) {
     for (std::int64_t begin = 0; begin < 1000; begin += 32) {
       const std::int64_t count = std::min<std::int64_t>(32, 1000 - begin);
       const double largest = x.narrow(0, begin, count).abs().max().item<double>();
-      // The unit is at most 2^-(bits - 2) of the largest, or twice that where it rounds up.
+      // A largest that would round up to 2^(bits - 1) units takes units of twice the size, so it is
+      // at least (2^(bits - 1) - 1/2) / 2 units.
       const double lost = (out - x).narrow(0, begin, count).abs().max().item<double>();
-      EXPECT_LE(lost, 0.5 * largest * std::exp2(2 - bits) * (bits == 2 ? 2 : 1.02)) << bits;
+      const double unit = largest / (std::exp2(bits - 2) - 0.25);
+      EXPECT_LE(lost, 0.5 * unit * (1 + 1e-6)) << bits;
     }
   }
 }
