@@ -7,9 +7,11 @@
 #include <tuple>
 
 #include "thinwire/cli/ranks.h"
+#include "thinwire/cli/reproduce_curve.h"
 #include "thinwire/cli/tool.h"
 #include "thinwire/cli/verbs.h"
 #include "thinwire/core/spec.h"
+#include "thinwire/report/curve.h"
 #include "thinwire/report/experiment_text.h"
 #include "thinwire/report/progress.h"
 #include "thinwire/report/run_folder.h"
@@ -33,16 +35,28 @@ void print_list(const ReproduceOptions& options) {
   std::size_t width = 0;
   for (const auto& name : names) width = std::max(width, name.size());
   if (options.markdown) fmt::print("| experiment | claim |\n|---|---|\n");
-  for (const auto& name : names) {
-    const Experiment experiment = find_experiment(name);
+  const auto show = [&](const auto& experiment, const char* kind) {
     Json arms = Json::array();
     for (const Arm& arm : experiment.arms) arms.push_back(arm.name);
-    list.push_back(
-        {{"name", name}, {"title", experiment.title}, {"claim", experiment.claim}, {"arms", arms}});
+    list.push_back({{"name", experiment.name},
+                    {"kind", kind},
+                    {"title", experiment.title},
+                    {"claim", experiment.claim},
+                    {"arms", arms}});
+    const bool simulated = list.back()["kind"] == "simulated";
     if (options.markdown)
-      fmt::print("| `{}` | {} |\n", name, experiment.claim);
+      fmt::print("| `{}` | {}{} |\n", experiment.name, experiment.claim,
+                 simulated ? " (In virtual time.)" : "");
     else if (!options.json)
-      fmt::print("{:<{}}  {}\n", name, width, experiment.title);
+      fmt::print("{:<{}}  {}{}\n", experiment.name, width, simulated ? "virtual time: " : "",
+                 experiment.title);
+  };
+  for (const auto& name : names) {
+    const ExperimentText file = experiment_text(name);
+    if (experiment_kind(file.text, file.source) == "simulated")
+      show(parse_curve(file.text, file.source), "simulated");
+    else
+      show(parse_experiment(file.text, file.source), "trained");
   }
   if (options.json) fmt::print("{}\n", dump(list, "reproduce"));
 }
@@ -159,7 +173,20 @@ int run_reproduce(const ReproduceOptions& options) {
     throw ConfigError("reproduce: the name of an experiment is needed; --list shows them");
   if (options.seeds && (*options.seeds < 1 || *options.seeds > 1000))
     throw ConfigError(fmt::format("--seeds: must be in [1, 1000], got {}", *options.seeds));
-  const Experiment experiment = find_experiment(options.name);
+  const ExperimentText file = experiment_text(options.name);
+  if (experiment_kind(file.text, file.source) == "simulated") {
+    if (options.seeds)
+      throw ConfigError("--seeds: a simulated experiment has none, it is the same each time");
+    return run_curves(parse_curve(file.text, file.source), {.arms = options.arms,
+                                                            .out = options.out,
+                                                            .runs = options.runs,
+                                                            .quick = options.quick,
+                                                            .dry_run = options.dry_run,
+                                                            .json = options.json,
+                                                            .markdown = options.markdown,
+                                                            .quiet = options.quiet});
+  }
+  const Experiment experiment = parse_experiment(file.text, file.source);
   check_arms(experiment, options.quick);
   for (const auto& name : options.arms) experiment.arm(name);
   if (options.dry_run) {

@@ -167,4 +167,28 @@ Link all_reduce_link(std::string_view algorithm, int ranks, const PointToPoint& 
   throw ConfigError(unknown_name("all-reduce algorithm", algorithm, names));
 }
 
+Link grouped_all_reduce_link(std::string_view algorithm, int ranks, int inner,
+                             const PointToPoint& cost) {
+  if (inner < 1 || inner > ranks)
+    throw ConfigError(fmt::format("inner must be in [1, {}], got {}", ranks, inner));
+  const std::vector<std::string> names{"hierarchical", "torus"};
+  if (algorithm != names[0] && algorithm != names[1])
+    throw ConfigError(unknown_name("all-reduce algorithm", algorithm, names));
+  const double k = inner, groups = std::ceil(static_cast<double>(ranks) / k);
+  const double beta = cost.s_per_byte, gamma = cost.reduce_s_per_byte;
+  const double in_group = (k - 1) / k, between = (groups - 1) / groups;
+  Link out;
+  double per_byte = 0;
+  if (algorithm == "hierarchical") {
+    out.latency_s = (4 * (k - 1) + 2 * (groups - 1)) * cost.latency_s;
+    // Inside: reduce-scatter and gather to the first rank, then the same cost back.
+    per_byte = 4 * in_group * beta + 2 * between * beta + (in_group + between) * gamma;
+  } else {
+    out.latency_s = (2 * (k - 1) + 2 * (groups - 1)) * cost.latency_s;
+    per_byte = (2 * in_group + 2 * between / k) * beta + (in_group + between / k) * gamma;
+  }
+  out.bytes_per_s = 1 / per_byte;
+  return out;
+}
+
 }  // namespace thinwire

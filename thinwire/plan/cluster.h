@@ -54,5 +54,11 @@ struct PointToPoint {
 /// "halving_doubling", "tree" or "double_tree"; ConfigError otherwise. Costs as in Shi, Chu, Li
 /// (INFOCOM 2019), table of all-reduce algorithms.
 Link all_reduce_link(std::string_view algorithm, int ranks, const PointToPoint& cost);
+/// The same in groups of `inner` ranks, the last one maybe smaller. "hierarchical": to each group's
+/// first rank (2 (k - 1) messages), a ring of these, and back; about three times a ring's bytes
+/// (Jia and others, 2018). "torus": reduce-scatter in the group, rings of ranks with the same place
+/// in their groups, all-gather in the group; a ring's bytes.
+Link grouped_all_reduce_link(std::string_view algorithm, int ranks, int inner,
+                             const PointToPoint& cost);
 
 }  // namespace thinwire

@@ -197,13 +197,18 @@ std::vector<std::string> experiment_names() {
   return names;
 }
 
-Experiment find_experiment(const std::string& name) {
+ExperimentText experiment_text(const std::string& name) {
   if (name.ends_with(".toml") || name.find('/') != std::string::npos)
-    return parse_experiment(read_text(name), name);
+    return {read_text(name), name};
   for (const auto& one : built_in_experiments())
-    if (one.name == name) return parse_experiment(one.text, "experiments/" + name + ".toml");
+    if (one.name == name) return {std::string(one.text), "experiments/" + name + ".toml"};
   const auto names = experiment_names();
   throw ConfigError(unknown_name("experiment", name, names));
+}
+
+Experiment find_experiment(const std::string& name) {
+  const ExperimentText file = experiment_text(name);
+  return parse_experiment(file.text, file.source);
 }
 
 TrainConfig config_of(const Experiment& experiment, const Arm& arm, std::int64_t seed, bool quick) {

@@ -19,8 +19,13 @@ namespace thinwire {
 
 /// The experiments that are compiled in, sorted.
 std::vector<std::string> experiment_names();
-/// By name, or a TOML file by its path (with '/' or ending in .toml). ConfigError that names the
-/// nearest.
+/// By name, or a TOML file by its path (with '/' or ending in .toml); of either kind
+/// (thinwire/report/curve.h has the simulated one). ConfigError that names the nearest.
+struct ExperimentText {
+  std::string text, source;
+};
+ExperimentText experiment_text(const std::string& name);
+/// One that trains.
 Experiment find_experiment(const std::string& name);
 
 /// What an arm trains with at a seed. ConfigError that names file and line of a wrong option.
