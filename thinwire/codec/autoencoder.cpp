@@ -147,7 +147,8 @@ class Autoencoder : public Codec {
     if (sent_as_ == Stage::train) return {.parts = {options_.server ? in_own_row(there) : there}};
     own_ = padded(there);
     own_code_ = net_.encode(own_);
-    return {.parts = {options_.server ? server_code() : ring_code()}};
+    last_sent_ = options_.server ? server_code() : ring_code();
+    return {.parts = {last_sent_}};
   }
 
   void decode(const Payload& payload, Tensor& out, Write mode) const override {
@@ -161,13 +162,16 @@ class Autoencoder : public Codec {
   void commit(Payload& merged) override {
     if (sent_as_ == Stage::train) train(checked(merged));
     if (sent_as_ == Stage::compressed && !(lost_of(checked(merged)) <= kTooMuch)) train_again();
+    last_sent_.reset();
     ++count_;
   }
 
   void residual(const Tensor& x, const Payload& sent, Tensor& out) const override {
     if (x.scalar_type() != at::kFloat) return Codec::residual(x, sent, out);
     if (!out.is_same(x)) out.copy_(x);
-    const Tensor values = value_of(sent);
+    const bool last = sent.parts.size() == 1 && last_sent_.defined() &&
+                      sent.parts[0].is_same(last_sent_) && sent_as_ == Stage::compressed;
+    const Tensor values = last ? own_decoded_.narrow(0, 0, options_.k).mul(scale_) : value_of(sent);
     sent_as_ == Stage::dense ? out.sub_(values) : out.index_add_(0, positions_, values, -1);
   }
 
@@ -288,14 +292,16 @@ class Autoencoder : public Codec {
     return out.view(at::kInt).view({-1});
   }
   Tensor ring_code() {
-    const double lost = share_lost(net_.decode(own_code_, 0, {}));
+    own_decoded_ = net_.decode(own_code_, 0, {});
+    const double lost = share_lost(own_decoded_);
     return at::cat({own_code_, at::full({1}, lost, at::kFloat)});
   }
   /// Bits, so that sums with the zeros of others are exact: 1 and the code, of the leader; then a
   /// row for each rank. What is lost with the leader's code is known a step later.
   Tensor server_code() {
     own_innovation_ = innovation_of(own_);
-    const double lost = std::max(share_lost(net_.decode(own_code_, rank_, own_innovation_)), lost_);
+    own_decoded_ = net_.decode(own_code_, rank_, own_innovation_);
+    const double lost = std::max(share_lost(own_decoded_), lost_);
     Tensor out = at::zeros({1 + codes() + ranks_ * row()}, at::kInt);
     auto* to = out.data_ptr<std::int32_t>();
     if (rank_ == leader_) {
@@ -406,6 +412,7 @@ class Autoencoder : public Codec {
   Stage sent_as_ = Stage::dense;
   std::int64_t ranks_ = 1, rank_ = 0, leader_ = 0;  ///< of the step that was encoded last
   Tensor room_, positions_, own_, own_code_, own_innovation_;
+  Tensor own_decoded_, last_sent_;  ///< until the payload is merged
   float scale_ = 1;
   kernels::TopK select_;
   kernels::Selection chosen_;

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "thinwire/codec/bytes.h"
+#include "thinwire/codec/kernels/simd.h"
 #include "thinwire/core/rng.h"
 
 namespace thinwire {
@@ -34,25 +35,36 @@ void draw(ConvLayer& layer, Rng& rng) {
   }
 }
 
-/// fn(place in the input, place in the output, which of the kernel) for all that belong together,
+/// fn(place in the input, place in the output) for all that this one of the kernel brings together,
 /// of an input of this length.
 template <class Fn>
-void for_places(const ConvLayer& layer, std::int64_t length, const Fn& fn) {
+void for_places(const ConvLayer& layer, std::int64_t length, std::int64_t of_kernel, const Fn& fn) {
   if (layer.kernel == 1) {
-    for (std::int64_t i = 0; i < length; ++i) fn(i, i, 0);
+    for (std::int64_t i = 0; i < length; ++i) fn(i, i);
     return;
   }
   const std::int64_t shorter = layer.up ? length : length / 2;
-  for (std::int64_t t = 0; t < layer.kernel; ++t)
-    for (std::int64_t j = t == 0 ? 1 : 0; j < shorter; ++j) {
-      const std::int64_t longer = 2 * j + t - 1;
-      layer.up ? fn(j, longer, t) : fn(longer, j, t);
-    }
+  for (std::int64_t j = of_kernel == 0 ? 1 : 0; j < shorter; ++j) {
+    const std::int64_t longer = 2 * j + of_kernel - 1;
+    layer.up ? fn(j, longer) : fn(longer, j);
+  }
+}
+
+/// fn(which of the kernel, first row, rows) for pieces of a matrix that stay in the nearest cache
+/// while all places pass by.
+template <class Fn>
+void for_pieces(std::int64_t kernel, std::int64_t rows, const Fn& fn) {
+  constexpr std::int64_t kRows = 16;
+  for (std::int64_t t = 0; t < kernel; ++t)
+    for (std::int64_t r = 0; r < rows; r += kRows) fn(t, r, std::min(kRows, rows - r));
 }
 
 /// to += from times a matrix whose rows lie one after the other, four of them at a time.
-void add_product(const float* from, std::int64_t rows, const float* matrix, float* to,
-                 std::int64_t columns) {
+__attribute__((always_inline)) inline void add_product_in(const float* __restrict from,
+                                                          std::int64_t rows,
+                                                          const float* __restrict matrix,
+                                                          float* __restrict to,
+                                                          std::int64_t columns) {
   std::int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
     const float a = from[r], b = from[r + 1], c = from[r + 2], d = from[r + 3];
@@ -63,6 +75,48 @@ void add_product(const float* from, std::int64_t rows, const float* matrix, floa
   for (; r < rows; ++r)
     for (std::int64_t i = 0; i < columns; ++i) to[i] += from[r] * matrix[r * columns + i];
 }
+/// matrix += from times by, a column and a row.
+__attribute__((always_inline)) inline void add_outer_in(const float* __restrict from,
+                                                        std::int64_t rows,
+                                                        const float* __restrict by,
+                                                        float* __restrict matrix,
+                                                        std::int64_t columns) {
+  for (std::int64_t r = 0; r < rows; ++r, matrix += columns)
+    for (std::int64_t i = 0; i < columns; ++i) matrix[i] += from[r] * by[i];
+}
+
+using VectorLoop = void(const float*, std::int64_t, const float*, float*, std::int64_t);
+void add_product(const float* from, std::int64_t rows, const float* matrix, float* to,
+                 std::int64_t columns) {
+  add_product_in(from, rows, matrix, to, columns);
+}
+void add_outer(const float* from, std::int64_t rows, const float* by, float* matrix,
+               std::int64_t columns) {
+  add_outer_in(from, rows, by, matrix, columns);
+}
+#ifdef __x86_64__
+// The same sums, each element's own, eight at a time.
+__attribute__((target("avx2"))) void add_product_avx2(const float* from, std::int64_t rows,
+                                                      const float* matrix, float* to,
+                                                      std::int64_t columns) {
+  add_product_in(from, rows, matrix, to, columns);
+}
+__attribute__((target("avx2"))) void add_outer_avx2(const float* from, std::int64_t rows,
+                                                    const float* by, float* matrix,
+                                                    std::int64_t columns) {
+  add_outer_in(from, rows, by, matrix, columns);
+}
+struct VectorLoops {
+  bool wide = kernels::simd() != kernels::Simd::scalar;
+  VectorLoop* product = wide ? add_product_avx2 : add_product;
+  VectorLoop* outer = wide ? add_outer_avx2 : add_outer;
+};
+#else
+struct VectorLoops {
+  VectorLoop* product = add_product;
+  VectorLoop* outer = add_outer;
+};
+#endif
 
 Row convolve(const ConvLayer& layer, const Row& x) {
   const std::int64_t length = static_cast<std::int64_t>(x.size()) / layer.from;
@@ -72,9 +126,13 @@ Row convolve(const ConvLayer& layer, const Row& x) {
   out.reserve(static_cast<std::size_t>(out_length * layer.to));
   for (std::int64_t i = 0; i < out_length; ++i) out.insert(out.end(), bias.begin(), bias.end());
   const float* weight = layer.weight.const_data_ptr<float>();
-  for_places(layer, length, [&](std::int64_t in, std::int64_t at, std::int64_t t) {
-    add_product(x.data() + in * layer.from, layer.from, weight + t * layer.from * layer.to,
-                out.data() + at * layer.to, layer.to);
+  const VectorLoops loops;
+  for_pieces(layer.kernel, layer.from, [&](std::int64_t t, std::int64_t first, std::int64_t rows) {
+    const float* piece = weight + (t * layer.from + first) * layer.to;
+    for_places(layer, length, t, [&](std::int64_t in, std::int64_t at) {
+      loops.product(x.data() + in * layer.from + first, rows, piece, out.data() + at * layer.to,
+                    layer.to);
+    });
   });
   if (!layer.linear)
     for (float& one : out) one = one > 0 ? one : kSlope * one;
@@ -95,12 +153,20 @@ Row convolve_back(ConvLayer& layer, const Row& x, const Row& grad) {
         turned[static_cast<std::size_t>(t * each + o * layer.from + f)] =
             weight[t * each + f * layer.to + o];
   Row out(x.size(), 0);
-  for_places(layer, length, [&](std::int64_t in, std::int64_t at, std::int64_t t) {
-    const float *from = x.data() + in * layer.from, *by = grad.data() + at * layer.to;
-    float* to = layer.grad[0].data() + t * each;
-    for (std::int64_t f = 0; f < layer.from; ++f, to += layer.to)
-      for (std::int64_t o = 0; o < layer.to; ++o) to[o] += from[f] * by[o];
-    add_product(by, layer.to, turned.data() + t * each, out.data() + in * layer.from, layer.from);
+  const VectorLoops loops;
+  for_pieces(layer.kernel, layer.from, [&](std::int64_t t, std::int64_t first, std::int64_t rows) {
+    float* piece = layer.grad[0].data() + t * each + first * layer.to;
+    for_places(layer, length, t, [&](std::int64_t in, std::int64_t at) {
+      loops.outer(x.data() + in * layer.from + first, rows, grad.data() + at * layer.to, piece,
+                  layer.to);
+    });
+  });
+  for_pieces(layer.kernel, layer.to, [&](std::int64_t t, std::int64_t first, std::int64_t rows) {
+    const float* piece = turned.data() + t * each + first * layer.from;
+    for_places(layer, length, t, [&](std::int64_t in, std::int64_t at) {
+      loops.product(grad.data() + at * layer.to + first, rows, piece, out.data() + in * layer.from,
+                    layer.from);
+    });
   });
   return out;
 }
