@@ -22,6 +22,7 @@ bool ReadyMarks::add(ReadyName ready) {
 
 std::vector<const ReadyMark*> ReadyMarks::in_order() const {
   std::vector<const ReadyMark*> out;
+  out.reserve(all_.size());
   for (const auto& [name, mark] : all_) out.push_back(&mark);
   std::sort(out.begin(), out.end(),
             [](const ReadyMark* a, const ReadyMark* b) { return a->order < b->order; });
