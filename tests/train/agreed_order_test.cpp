@@ -294,6 +294,24 @@ TEST(AgreedOrder, RanksWithoutABatchAndStepsThatOnlyAddUp) {
   });
 }
 
+TEST(AgreedOrder, GoesOnAfterAChangeOfFormOrModel) {
+  const Watchdog watchdog;
+  sync_ranks(2, [](RankWorld& world) {
+    auto a = parameter(at::ones({3})), b = parameter(at::ones({2}));
+    SyncOptions options = world.options("wfbp");
+    options.order = "agreed";
+    GradientSync sync({{"a", a}, {"b", b}}, {}, world.comm, options);
+    for (int step = 0; step < 8; ++step) {
+      if (step == 2) sync.set_form("cast{f16}");
+      if (step == 6) b.requires_grad_(false);
+      backward(sync, [&] { return (a * (world.rank + 1)).sum() + (b * (world.rank + 3)).sum(); });
+      EXPECT_TRUE(all_equal(a.grad(), 1.5)) << step << ": " << a.grad();
+      EXPECT_TRUE(step < 6 ? all_equal(b.grad(), 3.5) : !b.grad().defined()) << step;
+      sgd({a, b}, 0);
+    }
+  });
+}
+
 TEST(AgreedOrder, IsRefusedWhereItIsMisspeltOrDiffers) {
   const Watchdog watchdog;
   sync_ranks(2, [](RankWorld& world) {
