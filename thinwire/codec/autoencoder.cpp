@@ -395,6 +395,9 @@ class Autoencoder : public Codec {
     } else {
       values = padded(sent).unsqueeze(0);
     }
+    // Weights that have seen a NaN would never be numbers again.
+    const auto all = floats_of(values);
+    if (!std::all_of(all.begin(), all.end(), [](float one) { return std::isfinite(one); })) return;
     const double error =
         net_.train(values, innovations, options_.server ? leader_ : 0, options_.rate).error;
     error_ = error_ < 0 ? error : 0.9 * error_ + 0.1 * error;
