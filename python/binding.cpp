@@ -22,6 +22,7 @@
 #include "thinwire/train/backward_error.h"
 #include "thinwire/train/bucket_sync.h"
 #include "thinwire/train/data_parallel.h"
+#include "thinwire/train/live_plan.h"
 
 namespace py = pybind11;
 
@@ -118,6 +119,8 @@ class PyContext {
 
 struct PyOptions {
   std::string form, grouping, algorithm, plan_path;
+  std::optional<std::vector<std::string>> forms;  ///< plan="auto": those to be considered
+  bool replan = true;
   std::vector<std::string> exclude;
   bool broadcast_buffers = true;
   std::uint64_t seed = 0;
@@ -130,10 +133,21 @@ class PyDataParallel {
                  const Named& parameters, const Named& buffers)
       : context_(std::move(context)),
         sync_(std::make_unique<GradientSync>(named(parameters), named(buffers), context_->comm(),
-                                             sync_options(options))) {}
-  ~PyDataParallel() { drop(sync_); }
+                                             sync_options(options))) {
+    if (options.forms)
+      live_ = std::make_unique<LivePlan>(
+          *sync_, context_->comm(),
+          LivePlanOptions{.forms = *options.forms,
+                          .replan = options.replan,
+                          .say = [](const std::string& text) { notice(text); }});
+  }
+  ~PyDataParallel() {
+    drop(live_);
+    drop(sync_);
+  }
 
   void begin(bool exchange) {
+    if (exchange && live_) live_->between_steps();
     sync_->set_sync(exchange);
     if (exchange && context_->stated() >= 0) sync_->set_samples(context_->stated());
     sync_->begin();
@@ -152,6 +166,10 @@ class PyDataParallel {
   }
   void load_form_state(const Named& state) { sync_->load_form_state(named(state)); }
   GradientSync& sync() { return *sync_; }
+  /// As JSON; empty: nothing is chosen, or not yet. Complete on rank 0.
+  std::string choice() const {
+    return live_ && live_->planned() ? to_json(live_->planned()->choice).dump() : "";
+  }
 
  private:
   static std::vector<NamedTensor> named(const Named& tensors) {
@@ -161,7 +179,7 @@ class PyDataParallel {
   }
   static SyncOptions sync_options(const PyOptions& options) {
     SyncOptions out;
-    out.grouping = options.grouping;
+    out.grouping = options.forms ? LivePlan::kFirstGrouping : options.grouping;
     out.algorithm = options.algorithm;
     out.form = options.form;
     if (!options.plan_path.empty()) out.plan = read_text(options.plan_path);
@@ -173,6 +191,7 @@ class PyDataParallel {
 
   std::shared_ptr<PyContext> context_;
   std::unique_ptr<GradientSync> sync_;
+  std::unique_ptr<LivePlan> live_;
 };
 
 /// Buckets of PyTorch's DDP.
@@ -302,15 +321,12 @@ void bind_group(py::module_& m) {
 void bind_data_parallel(py::module_& m) {
   py::class_<PyOptions>(m, "DataParallelOptions")
       .def(py::init([](std::string form, std::string grouping, std::string algorithm,
-                       std::string plan_path, std::vector<std::string> exclude,
-                       bool broadcast_buffers, std::uint64_t seed) {
-        return PyOptions{std::move(form),
-                         std::move(grouping),
-                         std::move(algorithm),
-                         std::move(plan_path),
-                         std::move(exclude),
-                         broadcast_buffers,
-                         seed};
+                       std::string plan_path, std::optional<std::vector<std::string>> forms,
+                       bool replan, std::vector<std::string> exclude, bool broadcast_buffers,
+                       std::uint64_t seed) {
+        return PyOptions{std::move(form),      std::move(grouping), std::move(algorithm),
+                         std::move(plan_path), std::move(forms),    replan,
+                         std::move(exclude),   broadcast_buffers,   seed};
       }));
   py::class_<PyDataParallel>(m, "DataParallel")
       .def(py::init<std::shared_ptr<PyContext>, const PyOptions&, const PyDataParallel::Named&,
@@ -328,6 +344,13 @@ void bind_data_parallel(py::module_& m) {
       .def(
           "finish", [](PyDataParallel& self) { self.sync().finish(); }, Released())
       .def("plan", [](PyDataParallel& self) { return to_json(self.sync().plan()); })
+      .def("choice", &PyDataParallel::choice)
+      .def(
+          "set_plan",
+          [](PyDataParallel& self, const std::string& path) {
+            self.sync().set_plan(read_text(path));
+          },
+          Released())
       .def("last_step", [](PyDataParallel& self) {
         const StepStats& stats = self.sync().last_step();
         return py::dict(py::arg("step") = stats.step, py::arg("compute_s") = stats.compute_s,
@@ -360,6 +383,9 @@ PYBIND11_MODULE(_thinwire, m) {
   bind_data_parallel(m);
   bind_buckets(m);
   bind_tool(m);
+  m.def("forms_of", [](const std::string& quality) {
+    return forms_of(parse_quality(quality), true);  // the optimizer is the caller's
+  });
   m.def("unknown_name",
         [](const std::string& what, const std::string& wrong,
            const std::vector<std::string>& names) { return unknown_name(what, wrong, names); });

@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import json
 
 import torch
 from torch import nn
@@ -43,8 +44,28 @@ def _check_ddp_arguments(arguments):
             raise ConfigError(f"DataParallel: {name}={value!r} is not taken; {instead}")
 
 
-_OWN_ARGUMENTS = ["accumulate", "algorithm", "broadcast_buffers", "bucket_cap_mb", "device_ids", "exclude", "form", "group",
-                  "grouping", "plan", "process_group", "seed"]
+_OWN_ARGUMENTS = ["accumulate", "algorithm", "broadcast_buffers", "bucket_cap_mb", "device_ids", "exclude", "form", "forms",
+                  "group", "grouping", "plan", "process_group", "quality", "replan", "seed"]
+
+
+def _forms_to_choose_from(quality, forms, plan, fixed):
+    """What plan="auto" may send, or None where nothing is to be chosen."""
+    if plan is None and (quality is not None or forms is not None):
+        plan = "auto"
+    if plan != "auto":
+        if quality is not None or forms is not None:
+            raise ConfigError(f"DataParallel: quality and forms choose a plan, and plan={plan!r} is one; give one of them")
+        return None
+    for name, value in fixed.items():
+        if value:
+            raise ConfigError(f"DataParallel: plan='auto' chooses {name}, which is given as {value!r}; give one of them"
+                              + (" (forms=[...] says what may be chosen)" if name == "form" else ""))
+    if forms is None:
+        return native.forms_of(quality or "same")
+    if quality is not None:
+        raise ConfigError("DataParallel: forms and quality both say what may be chosen; give one")
+    forms = forms.split(";") if isinstance(forms, str) else list(forms)
+    return forms if "none" in forms else ["none", *forms]
 
 
 def _tensors_in(value):
@@ -96,7 +117,15 @@ class DataParallel(nn.Module):
     form               what travels: memories, then a codec, for example "none" or "ef|topk{ratio=0.01}"
     grouping           how gradients are merged into messages: "size_cap{bytes=1MiB}", "wfbp", "single", "exact"
     algorithm          of the exchanges: "direct", "gather", "shard"; default: chosen
-    plan               path of a plan file in place of `grouping` and `form`, as `thinwire plan --out` writes it
+    plan               path of a plan file in place of `grouping` and `form`, as `thinwire plan --out` writes it; or
+                       "auto": the first eight steps are measured, then the links and forms for some seconds, and the plan
+                       with the shortest predicted step takes over. A notice on rank 0 says which, and why; `choice()` tells
+                       programs
+    quality            what plan="auto" may change: nothing but messages ("same", the default), "bounded" loss (half a
+                       point), "free"; the optimizer is taken to have momentum
+    forms              the forms plan="auto" may choose, in place of a quality: a list
+    replan             with plan="auto": where steps take another time than was predicted, the links are measured again, and
+                       a plan that is a tenth quicker takes over
     accumulate         exchange only with every k-th backward
     exclude            names of parameters that stay local, the same on all ranks
     broadcast_buffers  buffers follow rank 0 at every training forward
@@ -109,8 +138,8 @@ class DataParallel(nn.Module):
     """
 
     def __init__(self, module, device_ids=None, *, group=None, process_group=None, form="none", grouping=None,
-                 algorithm="", plan=None, accumulate=1, exclude=(), broadcast_buffers=True, bucket_cap_mb=None,
-                 seed=0, **ddp_arguments):
+                 algorithm="", plan=None, quality=None, forms=None, replan=True, accumulate=1, exclude=(),
+                 broadcast_buffers=True, bucket_cap_mb=None, seed=0, **ddp_arguments):
         super().__init__()
         _check_ddp_arguments(ddp_arguments)
         if device_ids:
@@ -119,9 +148,8 @@ class DataParallel(nn.Module):
             if grouping is not None:
                 raise ConfigError("DataParallel: bucket_cap_mb and grouping say the same thing twice; give one")
             grouping = f"size_cap{{bytes={int(bucket_cap_mb * 1024 * 1024)}}}"
-        if plan == "auto":
-            raise ConfigError("DataParallel: plan='auto' is not chosen from Python; let `thinwire train plan=auto` or "
-                              "`thinwire plan` choose one, and give its plan.json")
+        chosen_from = _forms_to_choose_from(quality, forms, plan, {"form": "" if form == "none" else form,
+                                                                   "grouping": grouping, "algorithm": algorithm})
         if not isinstance(accumulate, int) or accumulate < 1:
             raise ConfigError(f"DataParallel: accumulate must be a whole number of at least 1, got {accumulate!r}")
         if process_group is not None:
@@ -130,8 +158,9 @@ class DataParallel(nn.Module):
             group = over_process_group(process_group)
         self._own = {
             "group": group or current_group(),
-            "options": native.DataParallelOptions(form, grouping or "size_cap", algorithm, plan or "",
-                                                  list(exclude), broadcast_buffers, seed),
+            "options": native.DataParallelOptions(form, grouping or "size_cap", algorithm,
+                                                  "" if chosen_from else plan or "", chosen_from, replan, list(exclude),
+                                                  broadcast_buffers, seed),
             "accumulate": accumulate, "backwards": 0, "sync": True, "engine": None,
         }
         self.module = module
@@ -188,6 +217,17 @@ class DataParallel(nn.Module):
     def set_form(self, form):
         """What travels from the next step on. Collective. What memories hold back goes on in those of the same name."""
         self._engine().set_form(form)
+
+    def set_plan(self, path):
+        """The plan of a file in place of the present one, from the next step on. Collective. It holds until what the model
+        trains changes."""
+        self._engine().set_plan(path)
+
+    def choice(self):
+        """With plan="auto", once it has chosen: a dict of the plan chosen, what it should take, and what was rejected
+        (on rank 0; on the others the plan alone). Before: None."""
+        text = self._engine().choice()
+        return json.loads(text) if text else None
 
     def form_state(self):
         """What the memories and codecs of all ranks keep, as a dict of tensors on rank 0 and an empty one elsewhere:

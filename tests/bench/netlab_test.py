@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 
@@ -239,3 +240,59 @@ def test_it_needs_no_root_where_users_may_make_namespaces():
     assert sorted(done.stdout.split()) == ["0", "1", "[0]", "[1]"]
     measured = [float(x) for x in re.search(r"measured ([\d.]+) Mbit/s and ([\d.]+) Mbit/s", done.stderr).groups()]
     assert all(40 <= rate <= 48.5 for rate in measured), done.stderr
+
+
+class Lines:
+    """The lines that a process writes, as they come."""
+
+    def __init__(self, stream):
+        self.seen = []
+        self.grown = threading.Condition()
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def _read(self, stream):
+        for line in stream:
+            with self.grown:
+                self.seen.append(line.rstrip("\n"))
+                self.grown.notify_all()
+
+    def wait(self, words, seconds, after=0):
+        """The number of the first line from `after` on that holds the words."""
+        def found():
+            return next((i for i in range(after, len(self.seen)) if words in self.seen[i]), None)
+        with self.grown:
+            assert self.grown.wait_for(lambda: found() is not None, seconds), (words, self.seen)
+            return found()
+
+
+def test_a_training_changes_its_plan_when_the_link_does(tmp_path):
+    tool = os.path.join(os.environ.get("TW_BUILD", ""), "bin", "thinwire")
+    if not os.path.exists(tool):
+        pytest.skip("thinwire is not built")
+    lab = subprocess.Popen([NETLAB, "2", "10gbit", "--output", "0", "--", tool, "train", "model=mlp{sizes=784-512-512-10}",
+                            "data=synthetic{shape=1x28x28}", "optimizer=sgd{momentum=0}", "learning_rate=0.01",
+                            "schedule=constant", "batch_size=512", "plan=auto", "forms=ef|topk{ratio=0.01}", "steps=1000000",
+                            f"runs={tmp_path}", "name=run", "report=false", "eval_every=0", "log_every=50",
+                            "checkpoint_every=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        said = Lines(lab.stdout)
+        begin = said.wait("measured: an all_reduce takes", 120)
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        rows = lambda: metrics.read_text().count("\n") if metrics.exists() else 0
+        wait_until(lambda: rows() >= 3, 60)  # some windows as they should be
+        form = lambda: json.loads((tmp_path / "run" / "choice.json").read_text())["chosen"]["form"]
+        assert form() == "none", said.seen
+        assert netlab("rate", "200mbit").returncode == 0
+        seen = said.wait("measuring the links again", 120, begin)
+        changed = said.wait("plan=auto: ", 120, seen)
+        assert any("an all_reduce takes" in line and "before" in line for line in said.seen[seen:changed]), said.seen
+        wait_until(lambda: form() == "ef|topk{ratio=0.01}")
+        assert netlab("rate", "1gbit").returncode == 0
+        before = rows()
+        wait_until(lambda: rows() >= before + 5, 60)  # goes on; a plan that sends little has nothing to gain
+        assert sum("plan=auto: " in line for line in said.seen[changed + 1:]) <= 1, "no flapping"
+        lab.send_signal(signal.SIGTERM)
+        lab.wait(timeout=60)
+    finally:
+        lab.kill()
+    assert any("predicted and measured" in line for line in said.seen), said.seen

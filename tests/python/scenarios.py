@@ -153,7 +153,7 @@ def arguments():
     tw.DataParallel(small_model(), **accepted)
     for name, value in {"dim": 1, "mixed_precision": "x", "find_unused_paramters": True, "accumulate": 0,
                         "form": "nonne", "grouping": "size_cup", "device_ids": [0], "init_sync": False,
-                        "algorithm": "ring", "output_device": 0, "process_group": 3, "plan": "auto"}.items():
+                        "algorithm": "ring", "output_device": 0, "process_group": 3, "plan": "none.json"}.items():
         try:
             tw.DataParallel(small_model(), **{name: value})
             texts[name] = ""
@@ -361,6 +361,45 @@ def forms(form, path, steps=6):
     dense = second.last_step()["payload_bytes"]
     return {"whole": values(whole), "changed": values(second), "keys": sorted(state), "payload": payload, "dense": dense,
             "resumed": resumed}
+
+
+def chosen(forms=None, quality=None, steps=12, freeze_at=None):
+    """A plan that is chosen while the model trains on a slow link, beside whole gradients from the start."""
+    tw.init("throttle{rate=8mbit}|tcp")
+
+    def some(model):
+        opt = torch.optim.SGD(model.parameters(), lr=0.01)
+        seen = []
+        for step in range(steps):
+            if step == freeze_at:
+                model.module[0].weight.requires_grad_(False)
+            opt.zero_grad()
+            x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1000 * step + tw.rank()))
+            model(x).square().mean().backward()
+            opt.step()
+            seen.append(model.last_step()["payload_bytes"])
+        return seen
+
+    model = tw.DataParallel(deep(), plan="auto", forms=forms, quality=quality, replan=False)
+    before = model.choice()
+    bytes_of = some(model)
+    plain = tw.DataParallel(deep())
+    some(plain)
+    return {"before": before, "choice": model.choice(), "bytes": bytes_of, "parameters": values(model),
+            "plain": values(plain)}
+
+
+def contradictions():
+    texts = []
+    for arguments in ({"plan": "auto", "form": "sign"}, {"plan": "auto", "grouping": "wfbp"}, {"quality": "god"},
+                      {"plan": "some.json", "quality": "same"}, {"forms": ["sign"], "quality": "same"},
+                      {"forms": ["ef|topq"]}, {"plan": "auto", "algorithm": "gather"}):
+        try:
+            tw.DataParallel(small_model(), **arguments)
+            texts.append("")
+        except tw.ConfigError as error:
+            texts.append(str(error))
+    return texts
 
 
 def other_instructions(forms, steps=3):

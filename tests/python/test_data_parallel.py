@@ -44,6 +44,33 @@ def test_forms_go_on_from_a_file(form, tmp_path):
     assert not form.startswith("ef|") or any(key.startswith("rank1/gradient/ef/residual/") for key in a["keys"])
 
 
+def test_plan_auto_is_chosen_from_the_first_steps():
+    a, b = ranks.run("chosen", forms=["ef|topk{ratio=0.01}"])
+    assert a["before"] is None
+    assert a["choice"]["chosen"]["form"] == "ef|topk{ratio=0.01}" and "topk" in a["choice"]["verdict"]
+    assert a["parameters"] == b["parameters"] != a["plain"]
+    assert a["bytes"][1] == a["bytes"][7] > 5 * a["bytes"][9] > 0
+
+
+def test_plan_auto_of_the_same_mathematics():
+    a, b = ranks.run("chosen")
+    assert a["choice"]["chosen"]["form"] == "none"
+    assert a["parameters"] == b["parameters"] == a["plain"], "bit for bit"
+
+
+def test_plan_auto_of_a_model_that_changes():
+    a, b = ranks.run("chosen", quality="same", freeze_at=10)
+    assert a["parameters"] == b["parameters"] == a["plain"]
+    assert a["choice"] is None, "measured anew"
+
+
+def test_plan_auto_and_what_contradicts_it():
+    for texts in ranks.run("contradictions"):
+        assert all(texts), texts
+        for text, word in zip(texts, ["forms=", "grouping", "bounded", "some.json", "give one", "topk", "algorithm"]):
+            assert word in text, text
+
+
 def test_ranks_with_other_vector_instructions():
     forms = ["cast{f16}", "cast{bf16}", "qsgd{bits=4}", "ef|sign", "ef|topk{ratio=0.05}", "ef|powersgd{rank=2}"]
     a, b = ranks.run("other_instructions", forms=forms)
@@ -100,7 +127,7 @@ def test_arguments():
         assert "CPU" in texts["device_ids"] and "torch.distributed" in texts["process_group"]
         assert "'none'" in texts["form"] and "size_cap" in texts["grouping"]
         assert "'ring'" in texts["algorithm"] and "gather" in texts["algorithm"]
-        assert "plan.json" in texts["plan"]
+        assert "none.json" in texts["plan"]
 
 
 def test_KF11_uneven_batches():

@@ -53,6 +53,13 @@ const MemoryRegistry& memories() {
   return registry;
 }
 
+void check_form(const std::string& text) {
+  std::vector<Spec> chain = parse_chain(text);
+  codecs().find(chain.back().name).make(chain.back(), {});
+  chain.pop_back();
+  for (const Spec& memory : chain) memories().find(memory.name).make(memory, {});
+}
+
 Bytes Payload::bytes() const {
   Bytes total = 0;
   for (const Tensor& part : parts) total += static_cast<Bytes>(part.nbytes());

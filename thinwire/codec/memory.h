@@ -56,4 +56,7 @@ using MemoryFactory =
 using MemoryRegistry = Registry<MemoryFactory>;
 const MemoryRegistry& memories();
 
+/// ConfigError for a chain of memories and a codec with a name or an option that is none.
+void check_form(const std::string& chain);
+
 }  // namespace thinwire

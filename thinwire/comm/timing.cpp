@@ -11,6 +11,7 @@
 
 #include "thinwire/comm/comm.h"
 #include "thinwire/core/error.h"
+#include "thinwire/core/median.h"
 
 namespace thinwire {
 namespace {
@@ -81,12 +82,7 @@ Seconds CommTiming::block(int calls) {
   return std::chrono::duration<double>(Clock::now() - begin).count() / calls;
 }
 
-Seconds CommFigures::median() const {
-  std::vector<Seconds> sorted = time;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
-}
+Seconds CommFigures::median() const { return thinwire::median(time); }
 
 CommFigures CommTiming::measure(Bytes bytes, Seconds seconds, TimedCall kind) {
   kind_ = kind;

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "thinwire/core/error.h"
+#include "thinwire/core/median.h"
 #include "thinwire/exchange/call.h"
 
 namespace thinwire {
@@ -98,10 +99,6 @@ CodecSpeed form_speed(const std::vector<Spec>& form, std::span<const TensorDesc>
     encode.push_back(rehearsal.encode());
     both.push_back(rehearsal.encode_and_decode());
   }
-  const auto median = [](std::vector<Seconds>& times) {
-    std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-    return times[kRuns / 2];
-  };
   const Seconds encode_s = std::max(1e-9, median(encode));
   // A decode that noise has hidden takes no longer than memory does.
   const Seconds decode_s = std::max(median(both) - encode_s, dense / 50e9);

@@ -17,7 +17,6 @@
 #include "thinwire/exchange/form_speed.h"
 #include "thinwire/train/evaluation.h"
 #include "thinwire/train/loader.h"
-#include "thinwire/train/measure_cluster.h"
 #include "thinwire/train/models.h"
 #include "thinwire/train/profiler.h"
 #include "thinwire/train/team.h"
@@ -48,7 +47,7 @@ class SameRandomNumbers {
   at::Tensor state_;
 };
 
-Profile profile_of(const TrainConfig& config, const Dataset& data, Comm& world) {
+Profile profile_alone(const TrainConfig& config, const Dataset& data, Comm& world) {
   const SameRandomNumbers same;
   const auto seed = static_cast<std::uint64_t>(config.seed);
   const auto model = make_model(parse_spec(config.model), form_of(data), seed);
@@ -140,14 +139,22 @@ MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data
     throw ConfigError(fmt::format(
         "plan=auto measures a sample on every rank at least: the first batch has {} for {} ranks",
         batch, world.size()));
+  return measure_beside(profile_alone(config, data, world), world, forms);
+}
+
+MeasuredCluster measure_links(const Profile& profile, Comm& world) {
+  Bytes total = 0;
+  for (const TensorDesc& tensor : profile.params) total += dense_bytes(tensor);
+  return measure_cluster(world, std::min(total, kLargest));
+}
+
+MeasuredTraining measure_beside(const Profile& own, Comm& world,
+                                const std::vector<std::string>& forms) {
   Team team(&world);
   MeasuredTraining out;
-  const Profile own = profile_of(config, data, world);
   const auto all = team.texts("profile", to_json(own));
   out.profile = profile_from_json(all.front(), "rank 0's profile");
-  Bytes total = 0;
-  for (const TensorDesc& tensor : out.profile.params) total += dense_bytes(tensor);
-  MeasuredCluster network = measure_cluster(world, std::min(total, kLargest));
+  MeasuredCluster network = measure_links(out.profile, world);
   out.cluster = std::move(network.cluster);
   out.residual = std::move(network.residual);
   const Seconds first = whole_step_s(out.profile);
@@ -162,13 +169,22 @@ AutoPlan choose_plan(const TrainConfig& config, const Dataset& data, Comm& world
   AutoPlan out;
   const auto forms = forms_to_consider(config);
   out.measured = measure_training(config, data, world, forms);
+  out.choice = choose(out.measured, forms, world);
+  return out;
+}
+
+Choice choose(const MeasuredTraining& measured, const std::vector<std::string>& forms,
+              Comm& world) {
   Team team(&world);
+  Choice choice;
   // Rank 0 plans; what it cannot do ends the run on all.
   Json said = Json::object();
   if (world.rank() == 0) {
     try {
-      out.choice = search(out.measured.profile, out.measured.cluster, {.forms = forms});
-      said = {{"plan", to_json(out.choice.plan)}, {"verdict", out.choice.verdict}};
+      choice = search(measured.profile, measured.cluster, {.forms = forms});
+      said = {{"plan", to_json(choice.plan)},
+              {"verdict", choice.verdict},
+              {"step_s", choice.chosen.step_s}};
     } catch (const std::exception& error) {
       said = {{"error", error.what()}};
     }
@@ -176,10 +192,11 @@ AutoPlan choose_plan(const TrainConfig& config, const Dataset& data, Comm& world
   said = parse_json(team.from_first("plan", said.dump()), "rank 0's plan");
   if (said.contains("error")) throw ConfigError(said.at("error").get<std::string>());
   if (world.rank() != 0) {
-    out.choice.plan = plan_from_json(said.at("plan").get<std::string>(), "rank 0's plan");
-    out.choice.verdict = said.at("verdict").get<std::string>();
+    choice.plan = plan_from_json(said.at("plan").get<std::string>(), "rank 0's plan");
+    choice.verdict = said.at("verdict").get<std::string>();
+    choice.chosen.step_s = said.at("step_s").get<Seconds>();
   }
-  return out;
+  return choice;
 }
 
 }  // namespace thinwire

@@ -8,6 +8,7 @@
 #include "thinwire/comm/comm.h"
 #include "thinwire/sim/search.h"
 #include "thinwire/train/config.h"
+#include "thinwire/train/measure_cluster.h"
 
 namespace thinwire {
 
@@ -26,10 +27,20 @@ struct MeasuredTraining {
 MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data, Comm& world,
                                   const std::vector<std::string>& forms);
 
+/// Collective. The links, with messages as large as the model has them.
+MeasuredCluster measure_links(const Profile& profile, Comm& world);
+/// Collective. The rest of it, where each rank has timed its own steps: the links, the speeds of
+/// ranks and forms.
+MeasuredTraining measure_beside(const Profile& own, Comm& world,
+                                const std::vector<std::string>& forms);
+
 struct AutoPlan {
   MeasuredTraining measured;
-  Choice choice;  ///< of rank 0; on the others only the plan and the verdict
+  Choice choice;  ///< of rank 0; on the others only the plan, its step and the verdict
 };
+/// Collective: rank 0 searches, and tells the others. ConfigError on all ranks where it finds no
+/// plan.
+Choice choose(const MeasuredTraining& measured, const std::vector<std::string>& forms, Comm& world);
 /// Collective. ConfigError on all ranks where rank 0 finds no plan.
 AutoPlan choose_plan(const TrainConfig& config, const Dataset& data, Comm& world);
 

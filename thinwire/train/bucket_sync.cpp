@@ -53,10 +53,7 @@ BucketSync::BucketSync(Comm& world, std::string form, std::string algorithm, std
       seed_(seed),
       recorder_(world.rank(), 1024) {
   // What is misspelt is refused here, and not inside a backward.
-  const auto chain = parse_chain(form_);
-  for (std::size_t i = 0; i + 1 < chain.size(); ++i) memories().find(chain[i].name);
-  codecs().find(chain.back().name);
-  payload_bytes(chain, {});  // checks the options
+  check_form(form_);
 }
 BucketSync::~BucketSync() = default;
 

@@ -81,6 +81,9 @@ std::vector<ConfigOption> make_options() {
       {"forms", "Ranks", &C::forms, 0, 0, "cast{f16};ef|sign",
        "choose the plan (as plan=auto) among these forms, with ; between; empty: those of the "
        "quality"},
+      {"replan", "Ranks", &C::replan, 0, 0, "false",
+       "with plan=auto: measure the links again, and choose again, where steps take another time "
+       "than was predicted"},
       {"interface", "Ranks", &C::interface, 0, 0, "lo",
        "network interface; empty: the one that routes to rank 0"},
       {"timeout_s", "Ranks", &C::timeout_s, 0.1, 1e6, "60", "deadline of every wait for a rank"},

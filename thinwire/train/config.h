@@ -32,7 +32,7 @@ struct TrainConfig {
   std::string runs = "runs", name;
   double eval_every = 1, checkpoint_every = 1;
   std::int64_t eval_batch_size = 1000, keep = 1, log_every = 20, trace_steps = 50;
-  bool report = true;
+  bool report = true, replan = true;
   bool operator==(const TrainConfig&) const = default;
 };
 

@@ -162,10 +162,10 @@ void GradientSync::Impl::set_up(const std::string& when) {
   now.reset();
   readiness.reset();  // its communicator goes with the exchanger
   const Plan plan = make_plan();
+  check_plan_fits(plan);  // before what memories keep moves over
   const FormState kept = exchanger ? exchanger->state() : FormState();
   exchanger = std::make_unique<Exchanger>(world, plan, recorder);
   keep_form_state(kept);
-  check_plan_fits(plan);
   tensors.clear();
   for (const Trained& one : trained) tensors.push_back(one.tensor);
   const bool dense =
@@ -359,6 +359,12 @@ void GradientSync::finish() {
   if (impl_->is_open || impl_->begun) impl_->finish();
 }
 void GradientSync::set_form(const std::string& form) { impl_->set_form(form); }
+void GradientSync::set_plan(const std::string& plan) { impl_->set_plan(plan); }
+bool GradientSync::follow_change() {
+  if (impl_->is_open || !impl_->broken.empty()) return false;
+  impl_->follow_change();
+  return true;
+}
 std::vector<NamedTensor> GradientSync::form_state() { return impl_->form_state(); }
 void GradientSync::load_form_state(const std::vector<NamedTensor>& state) {
   impl_->load_form_state(state);

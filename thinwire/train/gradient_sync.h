@@ -109,6 +109,16 @@ class GradientSync {
   /// the codec behind them and the grouping; what a form has no memory for is dropped, and a notice
   /// on each rank says how much.
   void set_form(const std::string& form);
+  /// Another plan (as JSON text) from the coming step on, in place of grouping and form, with
+  /// memories as in set_form. It holds until the model changes: what it trains, its shapes, its
+  /// dtypes. Then grouping and form count again. Collective, between steps. ConfigError on all
+  /// ranks where it does not fit the model or differs between ranks, DataError where it is no plan;
+  /// the old plan goes on.
+  void set_plan(const std::string& plan);
+  /// Agrees anew where the model has changed, as the coming begin() would, and leaves nothing of
+  /// that to it. Collective, between steps. False where it is not between steps, for a backward
+  /// has ended with an error: begin() says more.
+  bool follow_change();
   /// What memories and codecs keep, of all ranks: "rank0/..." of each of them and "all/..." of all
   /// together, on rank 0 (empty on the others). Collective, between steps.
   std::vector<NamedTensor> form_state();

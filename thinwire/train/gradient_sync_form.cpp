@@ -13,6 +13,7 @@
 #include "thinwire/codec/torch_dtype.h"
 #include "thinwire/comm/membership.h"
 #include "thinwire/core/error.h"
+#include "thinwire/core/rng.h"
 #include "thinwire/core/text.h"
 #include "thinwire/train/agreement.h"
 #include "thinwire/train/gradient_sync_impl.h"
@@ -50,16 +51,34 @@ Buffer flat_buffer(const at::Tensor& tensor) {
 }  // namespace
 
 void GradientSync::Impl::set_form(const std::string& form) {
-  if (!broken.empty()) throw CommError(broken);
   if (!options.plan.empty())
     throw ConfigError("set_form: the plan that was given says what travels in which form");
-  if (is_open) throw ConfigError("set_form: a backward is under way");
-  must_agree(*world.membership(), "the form", form);
-  const std::string before = std::exchange(options.form, form);
+  SyncOptions wanted = options;
+  wanted.form = form;
+  change_to(std::move(wanted), fmt::format("the form '{}'", form));
+}
+
+void GradientSync::Impl::set_plan(const std::string& plan) {
+  SyncOptions wanted = options;
+  wanted.plan = plan;
+  change_to(std::move(wanted), "another plan");
+  plan_was_set = true;
+}
+
+/// What is refused is refused on all ranks alike: the old form or plan goes on.
+void GradientSync::Impl::change_to(SyncOptions wanted, const std::string& what) {
+  if (!broken.empty()) throw CommError(broken);
+  if (is_open) throw ConfigError(fmt::format("{}: a backward is under way", what));
+  must_agree(*world.membership(), "the form", wanted.form);
+  must_agree(*world.membership(), "the plan (its hash)",
+             fmt::format("{:016x}", hash_bytes(wanted.plan.data(),
+                                               static_cast<std::int64_t>(wanted.plan.size()))));
+  if (!wanted.plan.empty()) plan_from_json(wanted.plan, "the plan given");  // DataError
+  std::swap(options, wanted);
   try {
-    set_up(fmt::format("at step {}, for the form '{}'", step, form));
+    set_up(fmt::format("at step {}, for {}", step, what));
   } catch (const ConfigError&) {
-    options.form = before;  // refused on all ranks alike: the old form goes on
+    std::swap(options, wanted);
     set_up(fmt::format("at step {}", step));
     throw;
   }
@@ -128,8 +147,9 @@ void GradientSync::Impl::keep_form_state(const FormState& before) {
   for (const auto& [memory, squares] : dropped)
     options.notice(fmt::format(
         "step {}: what the memory '{}' has kept on this rank (2-norm {:.3g}) is dropped: "
-        "the form '{}' has no such memory for it",
-        step, memory, std::sqrt(squares), options.form));
+        "{} has no such memory for it",
+        step, memory, std::sqrt(squares),
+        options.plan.empty() ? fmt::format("the form '{}'", options.form) : "the plan"));
 }
 
 void GradientSync::Impl::load_form_state(const std::vector<NamedTensor>& state) {

@@ -54,12 +54,15 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
 
   // gradient_sync_form.cpp: what memories and codecs keep
   void set_form(const std::string& form);
+  void set_plan(const std::string& plan);
+  void change_to(SyncOptions wanted, const std::string& what);
   std::vector<NamedTensor> form_state();
   void load_form_state(const std::vector<NamedTensor>& state);
   void keep_form_state(const FormState& before);
 
   // gradient_sync_step.cpp: one step
   void begin();
+  void follow_change();
   void tell(Phase phase, std::int64_t at_step, int bucket = -1);
   void end_update();
   void contribution(int index, const at::Tensor& added) override;
@@ -152,6 +155,7 @@ struct GradientSync::Impl : BackwardListener, std::enable_shared_from_this<Impl>
   bool exchanges_gradients = true;  ///< else no hooks and no buckets
   bool has_memories = false;        ///< gradients travel in a form with memories
   bool skips = false;               ///< the step does not count
+  bool plan_was_set = false;        ///< by set_plan: holds until the model changes
   bool skipped_is_frozen = false;   ///< a parameter of which nothing is sent has no gradient then
   bool synchronising = true;
   bool learned = false;        ///< expected counts are known

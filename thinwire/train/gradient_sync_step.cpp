@@ -48,26 +48,30 @@ void GradientSync::Impl::begin() {
           "and were not exchanged; call finish() after such a backward",
           step));
   }
-  if (!alone) {
-    if (const std::string what = change(); !what.empty()) {
-      meet_for_change(what);
-      try {
-        set_up(fmt::format("at step {}", step));
-      } catch (const std::exception& error) {
-        remember_failure(fmt::format("step {} failed before: {}", step, error.what()));
-        throw;
-      }
-      counters_before = exchanger->group(0).counters();
-      prepare_buffers();
-    }
-    if (synchronising && !buffer_messages.empty()) {
-      send_buffers();
-      sequence = hash_bytes(&step, sizeof step, sequence + 1);
-    }
+  follow_change();
+  if (!alone && synchronising && !buffer_messages.empty()) {
+    send_buffers();
+    sequence = hash_bytes(&step, sizeof step, sequence + 1);
   }
   if (!begun) begun_s = recorder.now();
   begun = true;
   if (synchronising) tell(Phase::step_begin, step);
+}
+
+void GradientSync::Impl::follow_change() {
+  if (alone) return;
+  const std::string what = change();
+  if (what.empty()) return;
+  meet_for_change(what);
+  if (std::exchange(plan_was_set, false)) options.plan.clear();
+  try {
+    set_up(fmt::format("at step {}", step));
+  } catch (const std::exception& error) {
+    remember_failure(fmt::format("step {} failed before: {}", step, error.what()));
+    throw;
+  }
+  counters_before = exchanger->group(0).counters();
+  prepare_buffers();
 }
 
 void GradientSync::Impl::tell(Phase phase, std::int64_t at_step, int bucket) {

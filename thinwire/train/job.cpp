@@ -19,6 +19,7 @@
 #include "thinwire/train/auto_plan.h"
 #include "thinwire/train/checkpoint.h"
 #include "thinwire/train/evaluation.h"
+#include "thinwire/train/live_plan.h"
 #include "thinwire/train/run_record.h"
 #include "thinwire/train/schedule.h"
 #include "thinwire/train/torch_build.h"
@@ -34,10 +35,12 @@ class Job {
 
  private:
   void load();
-  std::string plan_text();
+  std::string plan_text(std::optional<AutoPlan>& planned);
   std::string plan_of_resumed();
   void greet();
+  const AutoPlan* planned() const { return live_ ? &*live_->planned() : nullptr; }
   void say_choice();
+  void write_choice() const;
   void say_how_it_came_out();
   RunSummary summary() const;
   void resume();
@@ -63,9 +66,9 @@ class Job {
   Comm* world_;
   Dataset data_;
   std::vector<std::string> notices_;
-  std::optional<AutoPlan> planned_;
   std::string plan_;  ///< as JSON; empty: made from grouping and form
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<LivePlan> live_;  ///< of plan=auto
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<RunRecord> record_;
   RateSchedule schedule_;
@@ -82,6 +85,7 @@ void Job::load() {
   shorten(data_, config_.samples, config_.test_samples);
   const auto model = make_model(parse_spec(config_.model), form_of(data_),
                                 static_cast<std::uint64_t>(config_.seed));
+  std::optional<AutoPlan> planned;
   trainer_ = std::make_unique<Trainer>(
       model, parse_spec(config_.optimizer), cross_entropy(config_.label_smoothing), world_,
       TrainerOptions{.clip_norm = config_.clip_norm,
@@ -89,8 +93,15 @@ void Job::load() {
                      .grouping = config_.grouping,
                      .form = config_.form,
                      .algorithm = config_.algorithm,
-                     .plan = plan_ = plan_text(),
+                     .plan = plan_ = plan_text(planned),
                      .seed = static_cast<std::uint64_t>(config_.seed)});
+  if (planned)
+    live_ = std::make_unique<LivePlan>(
+        *trainer_->sync(), *world_,
+        LivePlanOptions{.forms = forms_to_consider(config_),
+                        .replan = config_.replan,
+                        .say = [this](const std::string& text) { record_->say(text); }},
+        std::move(*planned));
   const Team& team = trainer_->team();
   loader_ = std::make_unique<Loader>(
       data_, data_.train,
@@ -105,8 +116,8 @@ void Job::load() {
   schedule_ = make_schedule(parse_spec(config_.schedule), {steps_, steps_per_epoch_});
 }
 
-/// The plan's JSON; empty: one is made from grouping and form.
-std::string Job::plan_text() {
+/// The plan's JSON; empty: one is made from grouping and form. `planned`: what it was chosen from.
+std::string Job::plan_text(std::optional<AutoPlan>& planned) {
   if (!chooses_plan(config_)) return config_.plan.empty() ? "" : read_text(config_.plan);
   if (!world_ || world_->size() == 1) {
     notices_.emplace_back("one rank sends nothing: plan=auto has nothing to choose");
@@ -117,8 +128,8 @@ std::string Job::plan_text() {
     notices_.emplace_back("the plan of the run that is resumed goes on; nothing is measured");
     return old;
   }
-  planned_ = choose_plan(config_, data_, *world_);
-  return to_json(planned_->choice.plan);
+  planned = choose_plan(config_, data_, *world_);
+  return to_json(planned->choice.plan);
 }
 
 /// The plan.json of the run that is resumed, where rank 0 finds one for as many ranks; else empty.
@@ -152,10 +163,11 @@ RunInfo Job::info(const std::string& status) const {
   info.setup.ranks = trainer_->team().size();
   info.setup.transport = world_ ? config_.comm : "none";
   info.setup.congestion_control = world_ ? congestion_control(*world_) : "";
-  info.setup.grouping = planned_               ? planned_->choice.chosen.grouping
+  const AutoPlan* plan = planned();
+  info.setup.grouping = plan                   ? plan->choice.chosen.grouping
                         : config_.plan.empty() ? config_.grouping
                                                : config_.plan;
-  info.setup.form = planned_ ? planned_->choice.chosen.form : config_.form;
+  info.setup.form = plan ? plan->choice.chosen.form : config_.form;
   info.setup.batch_size = config_.batch_size;
   info.configuration = to_json(config_);
   info.versions = build_versions();
@@ -183,32 +195,40 @@ void Job::greet() {
                     ranks - config_.batch_size, ranks));
   if (const std::string how = trainer_->describe(); !how.empty()) say(how);
   if (record_->folder()) say("run folder " + record_->folder()->path());
-  if (planned_ && leads()) say_choice();
-  if (chooses_plan(config_) && leads() && record_->folder() && !plan_.empty())
+  if (planned() && leads()) {
+    say_choice();
+    write_choice();
+  } else if (chooses_plan(config_) && leads() && record_->folder() && !plan_.empty()) {
     write_text(record_->folder()->file("plan.json"), plan_);
+  }
 }
 
 void Job::say_choice() {
-  const MeasuredTraining& measured = planned_->measured;
+  const auto& [measured, choice] = *planned();
   const Link& link = measured.cluster.links.at("all_reduce")[0];
   record_->say(fmt::format(
       "measured: an all_reduce takes {} and {} (the fit is {:.0f} % off), computation {}{}",
       format_seconds(link.latency_s), format_rate(link.bytes_per_s),
-      100 * measured.residual.at("all_reduce"), format_seconds(planned_->choice.compute_s),
+      100 * measured.residual.at("all_reduce"), format_seconds(choice.compute_s),
       measured.cluster.shared_core ? "; communication shares its core" : ""));
-  std::string text = explain(planned_->choice);
+  std::string text = explain(choice);
   text.pop_back();  // the line's own end
   record_->say(text);
+}
+
+void Job::write_choice() const {
+  const auto& [measured, choice] = *planned();
   const RunFolder& folder = *record_->folder();
+  write_text(folder.file("plan.json"), to_json(choice.plan));
   write_text(folder.file("profile.json"), to_json(measured.profile));
   write_text(folder.file("cluster.json"), to_json(measured.cluster));
-  write_text(folder.file("choice.json"), to_json(planned_->choice).dump(2) + '\n');
+  write_text(folder.file("choice.json"), to_json(choice).dump(2) + '\n');
 }
 
 RunSummary Job::summary() const {
   RunSummary out = record_->summary(trainer_->steps_done(), test_);
-  if (planned_ && leads()) {
-    const Considered& chosen = planned_->choice.chosen;
+  if (planned() && leads()) {
+    const Considered& chosen = planned()->choice.chosen;
     out.predicted_step_s = chosen.step_s;
     out.predicted_exposed_s = chosen.exposed_s;
     out.predicted_bytes_per_step = static_cast<double>(chosen.bytes_per_step);
@@ -250,6 +270,10 @@ void Job::resume() {
 
 void Job::loop() {
   for (std::int64_t step = first_step_; step < steps_ && signal_ == 0; ++step) {
+    if (live_ && live_->between_steps()) {
+      record_->plan_changed(step);
+      if (leads()) write_choice();
+    }
     const auto begin = Clock::now();
     const Batch& batch = loader_->at(step);
     const Seconds load_s = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -351,13 +375,6 @@ TrainOutcome Job::run() {
   outcome.data = data_text();
   outcome.stop_signal = signal_;
   return outcome;
-}
-
-void check_form(const std::string& text) {
-  auto chain = parse_chain(text);
-  codecs().find(chain.back().name).make(chain.back(), {});
-  chain.pop_back();
-  for (const Spec& memory : chain) memories().find(memory.name).make(memory, {});
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 
 #include "thinwire/codec/torch_dtype.h"
 #include "thinwire/core/error.h"
+#include "thinwire/core/median.h"
 #include "thinwire/train/hooks.h"
 
 namespace thinwire {
@@ -30,29 +32,31 @@ class Arrivals final : public BackwardListener {
   std::vector<Seconds> last_s;  ///< since `begin`; 0: none
 };
 
-Seconds median(std::vector<Seconds> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-/// From the first gradient on, tensors last to first: one is there when all after it are.
-void share_out(Profile& profile, const std::vector<Seconds>& arrival, Seconds step_s) {
-  Seconds first = std::numeric_limits<Seconds>::infinity();
-  for (const Seconds at : arrival)
-    if (at > 0) first = std::min(first, at);
-  Seconds now = first;
-  for (std::size_t i = arrival.size(); i-- > 0;) {
+/// From the end of forward on, tensors last to first: one is there when all after it are. Returns
+/// when all are.
+Seconds share_out(Profile& profile, const std::vector<Seconds>& arrival, Seconds forward_s) {
+  const std::size_t n = arrival.size();
+  profile.forward_s.assign(n, 0);
+  profile.backward_s.assign(n, 0);
+  Seconds now = forward_s;
+  for (std::size_t i = n; i-- > 0;) {
     const Seconds ready = std::max(now, arrival[i]);
     profile.backward_s[i] = ready - now;
     now = ready;
   }
-  const Seconds backward = now - first;
-  for (std::size_t i = 0; i < arrival.size(); ++i)
-    profile.forward_s[i] = backward > 0 ? first * profile.backward_s[i] / backward
-                                        : first / static_cast<double>(arrival.size());
-  profile.update_s = std::max(0.0, step_s - now);
+  const Seconds backward = now - forward_s;
+  for (std::size_t i = 0; i < n; ++i)
+    profile.forward_s[i] = backward > 0 ? forward_s * profile.backward_s[i] / backward
+                                        : forward_s / static_cast<double>(n);
+  return now;
 }
+
+/// When the gradients of a step were there, since its forward began; 0: no gradient.
+struct StepArrivals {
+  Seconds begin_s = 0, forward_s = 0;
+  std::vector<Seconds> gradient;
+  bool seen = false;
+};
 
 }  // namespace
 
@@ -85,9 +89,44 @@ Profile profile_model(const std::vector<std::pair<std::string, at::Tensor>>& par
   for (auto& one : seen) arrival.push_back(median(one));
   if (std::all_of(arrival.begin(), arrival.end(), [](Seconds at) { return at <= 0; }))
     throw ConfigError("profile: no parameter receives a gradient");
-  profile.forward_s.assign(tensors.size(), 0);
-  profile.backward_s.assign(tensors.size(), 0);
-  share_out(profile, arrival, median(steps));
+  Seconds first = std::numeric_limits<Seconds>::infinity();
+  for (const Seconds at : arrival)
+    if (at > 0) first = std::min(first, at);
+  const Seconds ready = share_out(profile, arrival, first);
+  profile.update_s = std::max(0.0, median(steps) - ready);
+  return profile;
+}
+
+Profile profile_of(const Trace& trace, std::vector<TensorDesc> tensors, std::int64_t first,
+                   std::int64_t last, Seconds rest_s) {
+  std::map<std::int64_t, StepArrivals> steps;
+  for (const Event& event : trace) {
+    if (event.step < first || event.step >= last) continue;
+    StepArrivals& step = steps[event.step];
+    if (event.kind == OpKind::forward) {
+      // Forwards whose backwards only add up come before the one whose gradients travel.
+      if (step.gradient.empty()) step.begin_s = event.begin_s;
+      step.gradient.assign(tensors.size(), 0);
+      step.forward_s = event.end_s - step.begin_s;
+    } else if (event.kind == OpKind::backward && !step.gradient.empty()) {
+      step.gradient.at(static_cast<std::size_t>(event.index)) = event.end_s - step.begin_s;
+      step.seen = true;
+    }
+  }
+  std::erase_if(steps, [](const auto& one) { return !one.second.seen; });
+  if (steps.empty()) throw ConfigError("profile: no parameter receives a gradient");
+  const auto median_of = [&](auto value) {
+    std::vector<Seconds> values;
+    for (const auto& [number, step] : steps) values.push_back(value(step));
+    return median(std::move(values));
+  };
+  std::vector<Seconds> arrival;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    arrival.push_back(median_of([i](const StepArrivals& step) { return step.gradient[i]; }));
+  Profile profile;
+  profile.params = std::move(tensors);
+  share_out(profile, arrival, median_of([](const StepArrivals& step) { return step.forward_s; }));
+  profile.update_s = rest_s;
   return profile;
 }
 

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "thinwire/core/median.h"
 #include "thinwire/core/spec.h"
 #include "thinwire/core/text.h"
 #include "thinwire/train/config.h"
@@ -19,13 +20,6 @@ Bytes peak_memory() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return Bytes{usage.ru_maxrss} * 1024;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// "2026-01-31".
@@ -75,7 +69,14 @@ void RunRecord::begin(const Length& length, std::int64_t samples, Seconds train_
   length_ = length;
   samples_ = samples_before_ = samples;
   train_s_ = train_s_before_ = train_s;
-  sent_before_ = team_.sent_bytes();
+  plan_changed(length.first_step);
+  sent_before_ = sent_before_plan_;
+}
+
+void RunRecord::plan_changed(std::int64_t step) {
+  plan_step_ = step;
+  sent_before_plan_ = team_.sent_bytes();
+  for (auto* times : {&step_s_, &exposed_s_, &compute_s_}) times->clear();
 }
 
 void RunRecord::step(const StepRecord& step) {
@@ -168,10 +169,10 @@ RunSummary RunRecord::summary(std::int64_t step, const std::optional<TestResult>
   out.step_s = median(step_s_);
   out.compute_s = median(compute_s_);
   out.exposed_s = median(exposed_s_);
-  const std::int64_t steps = step - length_.first_step;
+  const std::int64_t steps = step - plan_step_;
   if (steps > 0)
     out.wire_bytes_per_step =
-        static_cast<double>(team_.sent_bytes() - sent_before_) / static_cast<double>(steps);
+        static_cast<double>(team_.sent_bytes() - sent_before_plan_) / static_cast<double>(steps);
   if (const Seconds trained = train_s_ - train_s_before_; trained > 0)
     out.samples_per_s = static_cast<double>(samples_ - samples_before_) / trained;
   out.peak_memory_bytes = peak_memory();

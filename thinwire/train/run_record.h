@@ -44,6 +44,9 @@ class RunRecord {
   /// Steps begin. `samples` and `train_s`: what came before, in a run that is resumed.
   void begin(const Length& length, std::int64_t samples, Seconds train_s);
   void step(const StepRecord& step);
+  /// After `step` steps another plan is in place: the summary's medians and bytes a step are of the
+  /// steps since.
+  void plan_changed(std::int64_t step);
   /// Writes the steps since the last row, and the test result if there is one, as a row of metrics.
   void row(std::int64_t step, const std::optional<TestResult>& test);
   /// Copies the rows of an earlier run up to `step`, so that the curves begin where it began.
@@ -78,7 +81,8 @@ class RunRecord {
   double smooth_loss_ = 0;
   std::int64_t samples_ = 0, samples_before_ = 0;
   Seconds train_s_ = 0, train_s_before_ = 0;
-  Bytes sent_before_ = 0;
+  Bytes sent_before_ = 0, sent_before_plan_ = 0;  ///< plan: the present one
+  std::int64_t plan_step_ = 0;
   std::vector<double> step_s_, compute_s_, exposed_s_;
 };
 

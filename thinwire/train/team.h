@@ -18,7 +18,8 @@ enum class TeamMessage : std::int32_t {
   statistic = -101,
   evaluation = -102,
   counts = -103,
-  buffers = -104
+  buffers = -104,
+  window = -105
 };
 
 class Team {

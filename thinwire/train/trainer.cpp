@@ -197,6 +197,7 @@ Evaluation Trainer::evaluate(const StepSource& source) {
   return result;
 }
 
+GradientSync* Trainer::sync() { return engine_ ? &engine_->sync : nullptr; }
 Trace Trainer::trace() const { return engine_ ? engine_->sync.trace() : Trace{}; }
 
 std::string Trainer::describe() const {

@@ -17,6 +17,8 @@
 
 namespace thinwire {
 
+class GradientSync;
+
 /// Mean over the samples of the local batch.
 using LossFn = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 LossFn cross_entropy(double label_smoothing);
@@ -82,7 +84,8 @@ class Trainer {
   Team& team() { return *team_; }
   std::int64_t steps_done() const { return step_; }
   void set_steps_done(std::int64_t step) { step_ = step; }
-  Trace trace() const;  ///< of this rank, as far as it is kept
+  GradientSync* sync();  ///< the engine; null for one rank
+  Trace trace() const;   ///< of this rank, as far as it is kept
   /// How the gradients travel, in words: groups of what size. Empty for one rank.
   std::string describe() const;
 
