@@ -121,6 +121,7 @@ struct PyOptions {
   std::string form, grouping, algorithm, plan_path;
   std::optional<std::vector<std::string>> forms;  ///< plan="auto": those to be considered
   bool replan = true;
+  std::string order;
   std::vector<std::string> exclude;
   bool broadcast_buffers = true;
   std::uint64_t seed = 0;
@@ -181,6 +182,7 @@ class PyDataParallel {
     SyncOptions out;
     out.grouping = options.forms ? LivePlan::kFirstGrouping : options.grouping;
     out.algorithm = options.algorithm;
+    out.order = options.order;
     out.form = options.form;
     if (!options.plan_path.empty()) out.plan = read_text(options.plan_path);
     out.broadcast_buffers = options.broadcast_buffers;
@@ -322,11 +324,13 @@ void bind_data_parallel(py::module_& m) {
   py::class_<PyOptions>(m, "DataParallelOptions")
       .def(py::init([](std::string form, std::string grouping, std::string algorithm,
                        std::string plan_path, std::optional<std::vector<std::string>> forms,
-                       bool replan, std::vector<std::string> exclude, bool broadcast_buffers,
-                       std::uint64_t seed) {
-        return PyOptions{std::move(form),      std::move(grouping), std::move(algorithm),
-                         std::move(plan_path), std::move(forms),    replan,
-                         std::move(exclude),   broadcast_buffers,   seed};
+                       bool replan, std::string order, std::vector<std::string> exclude,
+                       bool broadcast_buffers, std::uint64_t seed) {
+        return PyOptions{std::move(form),      std::move(grouping),
+                         std::move(algorithm), std::move(plan_path),
+                         std::move(forms),     replan,
+                         std::move(order),     std::move(exclude),
+                         broadcast_buffers,    seed};
       }));
   py::class_<PyDataParallel>(m, "DataParallel")
       .def(py::init<std::shared_ptr<PyContext>, const PyOptions&, const PyDataParallel::Named&,

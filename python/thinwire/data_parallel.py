@@ -45,7 +45,7 @@ def _check_ddp_arguments(arguments):
 
 
 _OWN_ARGUMENTS = ["accumulate", "algorithm", "broadcast_buffers", "bucket_cap_mb", "device_ids", "exclude", "form", "forms",
-                  "group", "grouping", "plan", "process_group", "quality", "replan", "seed"]
+                  "group", "grouping", "order", "plan", "process_group", "quality", "replan", "seed"]
 
 
 def _forms_to_choose_from(quality, forms, plan, fixed):
@@ -126,6 +126,8 @@ class DataParallel(nn.Module):
     forms              the forms plan="auto" may choose, in place of a quality: a list
     replan             with plan="auto": where steps take another time than was predicted, the links are measured again, and
                        a plan that is a tenth quicker takes over
+    order              in which messages start: that of the plan, or "agreed": as they become ready on all ranks, for models
+                       whose branches change from step to step
     accumulate         exchange only with every k-th backward
     exclude            names of parameters that stay local, the same on all ranks
     broadcast_buffers  buffers follow rank 0 at every training forward
@@ -138,8 +140,8 @@ class DataParallel(nn.Module):
     """
 
     def __init__(self, module, device_ids=None, *, group=None, process_group=None, form="none", grouping=None,
-                 algorithm="", plan=None, quality=None, forms=None, replan=True, accumulate=1, exclude=(),
-                 broadcast_buffers=True, bucket_cap_mb=None, seed=0, **ddp_arguments):
+                 algorithm="", plan=None, quality=None, forms=None, replan=True, order="plan", accumulate=1,
+                 exclude=(), broadcast_buffers=True, bucket_cap_mb=None, seed=0, **ddp_arguments):
         super().__init__()
         _check_ddp_arguments(ddp_arguments)
         if device_ids:
@@ -159,8 +161,8 @@ class DataParallel(nn.Module):
         self._own = {
             "group": group or current_group(),
             "options": native.DataParallelOptions(form, grouping or "size_cap", algorithm,
-                                                  "" if chosen_from else plan or "", chosen_from, replan, list(exclude),
-                                                  broadcast_buffers, seed),
+                                                  "" if chosen_from else plan or "", chosen_from, replan, order,
+                                                  list(exclude), broadcast_buffers, seed),
             "accumulate": accumulate, "backwards": 0, "sync": True, "engine": None,
         }
         self.module = module

@@ -42,12 +42,13 @@ def values(module):
 
 
 def train(steps=4, model_seed_by_rank=False, set_to_none=True, compile="", optimizer="sgd", accumulate=1,
-          algorithm="", grouping=None, form="none"):
+          algorithm="", grouping=None, form="none", order="plan"):
     rank, ranks = tw.rank(), tw.ranks()
     module = small_model(rank if model_seed_by_rank else 0)
     if compile == "inside":
         module = torch.compile(module, backend="aot_eager")
-    model = tw.DataParallel(module, accumulate=accumulate, algorithm=algorithm, grouping=grouping, form=form)
+    model = tw.DataParallel(module, accumulate=accumulate, algorithm=algorithm, grouping=grouping, form=form,
+                            order=order)
     run = torch.compile(model, backend="aot_eager") if compile == "outside" else model
     make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
     opt = make(model.parameters(), lr=0.1)
@@ -153,7 +154,7 @@ def arguments():
     tw.DataParallel(small_model(), **accepted)
     for name, value in {"dim": 1, "mixed_precision": "x", "find_unused_paramters": True, "accumulate": 0,
                         "form": "nonne", "grouping": "size_cup", "device_ids": [0], "init_sync": False,
-                        "algorithm": "ring", "output_device": 0, "process_group": 3, "plan": "none.json"}.items():
+                        "algorithm": "ring", "order": "any", "output_device": 0, "process_group": 3, "plan": "none.json"}.items():
         try:
             tw.DataParallel(small_model(), **{name: value})
             texts[name] = ""

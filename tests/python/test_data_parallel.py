@@ -29,6 +29,11 @@ def test_algorithms_agree():
     assert results[0] == results[1] == results[2]
 
 
+def test_an_order_that_ranks_agree_on():
+    a, b = ranks.run("train", grouping="wfbp", order="agreed")
+    assert a["parameters"] == b["parameters"] == ranks.run("train", grouping="wfbp")[0]["parameters"]
+
+
 def test_covap():
     a, b = ranks.run("train", grouping="covap{interval=2,bytes=100,first=100}", form="ef{schedule=ramp}|none")
     assert a["parameters"] == b["parameters"] != scenarios.joined()
