@@ -91,7 +91,7 @@ int run_profile(const ProfileOptions& options) {
     std::vector<std::string> notices;
     const Dataset data = load_dataset(parse_spec(config.data), notices);
     const MeasuredTraining measured =
-        measure_training(config, data, *comm, forms_to_consider(config));
+        measure_training(config, data, *comm, forms_to_consider(config), true);
     if (comm->rank() != 0) return kOk;
     std::error_code error;
     std::filesystem::create_directories(options.out, error);

@@ -19,6 +19,7 @@
 #include "thinwire/train/loader.h"
 #include "thinwire/train/models.h"
 #include "thinwire/train/profiler.h"
+#include "thinwire/train/speed_cache.h"
 #include "thinwire/train/team.h"
 #include "thinwire/train/torch_build.h"
 #include "thinwire/train/trainer.h"
@@ -97,7 +98,8 @@ bool shares_cores(Team& team) {
   });
 }
 
-void time_forms(Profile& profile, const std::vector<std::string>& forms, int ranks) {
+/// `anew`: also what this machine is known for.
+void time_forms(Profile& profile, const std::vector<std::string>& forms, int ranks, bool anew) {
   // A bucket as large ones are, a matrix of single precision: what fits the cache is quicker.
   double elements = 0;
   for (const TensorDesc& tensor : profile.params)
@@ -105,12 +107,20 @@ void time_forms(Profile& profile, const std::vector<std::string>& forms, int ran
   constexpr double kLeast = 64, kMost = 2048;
   const auto side = static_cast<std::int64_t>(std::clamp(std::sqrt(elements / 2), kLeast, kMost));
   const TensorDesc matrix{"matrix", DType::f32, {side, side}};
+  const SpeedCache cache;
+  const std::int64_t today = days_since_1970();
   for (const std::string& text : forms) {
     const auto form = parse_chain(text);
     if (form.size() == 1 && form[0].name == "none") continue;
+    const std::string name = to_string(std::span<const Spec>(form)),
+                      key = speed_key(name, side, ranks);
+    if (const auto known = anew ? std::nullopt : cache.find(key, today)) {
+      profile.codecs[name] = *known;
+      continue;
+    }
     try {
-      profile.codecs[to_string(std::span<const Spec>(form))] =
-          form_speed(form, std::span(&matrix, 1), ranks);
+      profile.codecs[name] = form_speed(form, std::span(&matrix, 1), ranks);
+      cache.add(key, profile.codecs[name], today);
     } catch (const std::exception&) {
       // The search says that its speed is not known. Rank 0 is alone here: it must come back.
       continue;
@@ -134,12 +144,12 @@ std::vector<std::string> forms_to_consider(const TrainConfig& config) {
 }
 
 MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data, Comm& world,
-                                  const std::vector<std::string>& forms) {
+                                  const std::vector<std::string>& forms, bool anew) {
   if (const auto batch = std::min(config.batch_size, data.train.count); batch < world.size())
     throw ConfigError(fmt::format(
         "plan=auto measures a sample on every rank at least: the first batch has {} for {} ranks",
         batch, world.size()));
-  return measure_beside(profile_alone(config, data, world), world, forms);
+  return measure_beside(profile_alone(config, data, world), world, forms, anew);
 }
 
 MeasuredCluster measure_links(const Profile& profile, Comm& world) {
@@ -149,7 +159,7 @@ MeasuredCluster measure_links(const Profile& profile, Comm& world) {
 }
 
 MeasuredTraining measure_beside(const Profile& own, Comm& world,
-                                const std::vector<std::string>& forms) {
+                                const std::vector<std::string>& forms, bool anew) {
   Team team(&world);
   MeasuredTraining out;
   const auto all = team.texts("profile", to_json(own));
@@ -161,7 +171,7 @@ MeasuredTraining measure_beside(const Profile& own, Comm& world,
   for (const std::string& text : all)
     out.cluster.speed.push_back(first / whole_step_s(profile_from_json(text, "a rank's profile")));
   out.cluster.shared_core = shares_cores(team);
-  if (world.rank() == 0) time_forms(out.profile, forms, world.size());
+  if (world.rank() == 0) time_forms(out.profile, forms, world.size(), anew);
   return out;
 }
 

@@ -23,16 +23,17 @@ struct MeasuredTraining {
 
 /// Collective. Steps of a model of the configuration's own, which nothing else sees: training goes
 /// on as if nothing had been measured. The same on every rank, but for the speeds of `forms`: they
-/// are timed on rank 0 alone, and those that cannot be are left out.
+/// are timed on rank 0 alone, and those that cannot be are left out. `anew`: also those that were
+/// timed on this machine in the last week.
 MeasuredTraining measure_training(const TrainConfig& config, const Dataset& data, Comm& world,
-                                  const std::vector<std::string>& forms);
+                                  const std::vector<std::string>& forms, bool anew = false);
 
 /// Collective. The links, with messages as large as the model has them.
 MeasuredCluster measure_links(const Profile& profile, Comm& world);
 /// Collective. The rest of it, where each rank has timed its own steps: the links, the speeds of
 /// ranks and forms.
 MeasuredTraining measure_beside(const Profile& own, Comm& world,
-                                const std::vector<std::string>& forms);
+                                const std::vector<std::string>& forms, bool anew = false);
 
 struct AutoPlan {
   MeasuredTraining measured;

@@ -11,6 +11,7 @@
 #include "thinwire/core/error.h"
 #include "thinwire/core/json.h"
 #include "thinwire/train/data.h"
+#include "thinwire/train/speed_cache.h"
 
 namespace thinwire {
 namespace fs = std::filesystem;
@@ -78,13 +79,6 @@ void count_classes(Dataset& data) {
                                   label, data.classes - 1));
 }
 
-std::string cache_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
-    return std::string(cache) + "/thinwire/fashion-mnist";
-  const char* home = std::getenv("HOME");
-  return std::string(home && *home ? home : "/tmp") + "/.cache/thinwire/fashion-mnist";
-}
-
 /// The folder that holds all four files, fetched if need be; empty where none is to be had.
 std::string fashion_folder(const std::string& url, std::vector<std::string>& notices) {
   const auto whole = [](const std::string& folder) {
@@ -92,7 +86,7 @@ std::string fashion_folder(const std::string& url, std::vector<std::string>& not
                        [&](const auto& file) { return !file_in(folder, file.name).empty(); });
   };
   if (whole(kDebianFolder)) return kDebianFolder;
-  const std::string cache = cache_folder();
+  const std::string cache = cache_folder() + "/fashion-mnist";
   if (url == "none") return whole(cache) ? cache : std::string();
   for (const auto& file : kFashionFiles) {
     const std::string name = std::string(file.name) + ".gz";
