@@ -161,6 +161,9 @@ std::optional<ReadyCoordinator::Stall> ReadyCoordinator::stalled(const MessageId
     list.push_back({one.ready.name, fmt::format("{:.6f}", one.waited_s), one.ready.exchange});
   start(id, 0, list);
   const auto lists = gather();
+  const auto ready_everywhere = [&](const std::vector<Rank>& ranks) {
+    return static_cast<int>(ranks.size()) == comm_.size();
+  };
   struct Waiting {
     std::int32_t exchange = -1;
     Seconds longest_s = 0;
@@ -176,8 +179,12 @@ std::optional<ReadyCoordinator::Stall> ReadyCoordinator::stalled(const MessageId
     }
   std::string text;
   std::vector<bool> at_fault(static_cast<std::size_t>(comm_.size()), false);
+  const bool stalls = std::any_of(all.begin(), all.end(), [&](const auto& each) {
+    return each.second.longest_s >= most_s && !ready_everywhere(each.second.ready);
+  });
   for (const auto& [name, waiting] : all) {
-    if (waiting.longest_s < most_s) continue;
+    // What will be late next belongs to the picture; what has just come does not.
+    if (!stalls || waiting.longest_s < most_s / 2) continue;
     std::vector<Rank> missing;
     for (Rank r = 0; r < comm_.size(); ++r)
       if (!std::binary_search(waiting.ready.begin(), waiting.ready.end(), r)) missing.push_back(r);

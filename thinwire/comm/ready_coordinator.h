@@ -39,7 +39,8 @@ class ReadyCoordinator {
   /// Collective: the answer. ConfigError on all ranks where two of them sent a name with different
   /// kinds.
   Answer finish();
-  /// Collective: who lacks what others have waited for longer than `most_s`. Empty: nobody.
+  /// Collective: who lacks what others have waited for longer than `most_s`, and then what they
+  /// have waited for half as long. Nothing: nobody.
   struct Stall {
     std::string text;
     Rank rank = -1;  ///< the one at fault; -1: several
