@@ -135,3 +135,34 @@ def test_a_dry_run_checks_and_shows_without_training(tmp_path):
     assert not (tmp_path / "runs").exists()
     path = write(tmp_path, (TINY % 40).replace("ef|topk", "ef|topq"))
     assert "'topq'" in run(path, "--dry-run", code=2).stderr
+
+
+def test_a_simulated_experiment_end_to_end(tmp_path):
+    out = tmp_path / "out"
+    said = json.loads(run("mg-wfbp", "--json", "--out", str(out)).stdout)
+    assert said["clock"] == "virtual" and said["kind"] == "simulated" and said["x"] == "ranks"
+    assert said["command"] == "thinwire reproduce mg-wfbp" and said["out"] == str(out)
+    arms = {one["arm"]: one["points"] for one in said["arms"]}
+    assert [point["ranks"] for point in arms["wfbp"]] == [2**i for i in range(1, 12)]
+    for exact, published in zip(arms["exact"], arms["mg_wfbp"]):
+        assert exact["step_s"] <= published["step_s"] * (1 + 1e-9)
+    for name in ("result.json", "report.html", "report.md"):
+        assert (out / name).is_file(), name
+    assert "<polyline" in (out / "report.html").read_text()
+    shown = run("mg-wfbp", "--markdown", "--out", str(out))
+    assert shown.stdout == (out / "report.md").read_text() and "All times are virtual" in shown.stdout
+    quick = run("mg-wfbp", "--quick", "--arm", "wfbp", "--arm", "single", "--out", str(out)).stdout
+    assert "incomplete" in quick and "All times are virtual" in quick
+
+
+def test_simulated_experiments_refuse_what_they_have_not(tmp_path):
+    assert "--seeds: a simulated experiment has none" in run("mg-wfbp", "--seeds", "2", code=2).stderr
+    assert "unknown arm 'exakt'; did you mean 'exact'" in run("mg-wfbp", "--arm", "exakt", code=2).stderr
+    text = (Path(os.environ["TW_SOURCE"]) / "experiments" / "mg-wfbp.toml").read_text()
+    bad = write(tmp_path, text.replace('grouping = "single"', 'grouping = "singel"'))
+    refused = run(bad, code=2).stderr
+    assert "arm single, ranks 2: unknown grouping 'singel'; did you mean 'single'" in refused
+    dry = run("mg-wfbp", "--dry-run", cwd=tmp_path).stdout
+    assert "exact: grouping=exact, ranks from 2 to 2048, in virtual time" in dry and not (tmp_path / "runs").exists()
+    kinds = {one["name"]: one["kind"] for one in json.loads(run("--list", "--json").stdout)}
+    assert kinds["mg-wfbp"] == "simulated" and kinds["covap"] == "trained"

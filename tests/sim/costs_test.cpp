@@ -60,6 +60,16 @@ TEST(StrategyCost, RefusesWhatCannotBe) {
   TW_EXPECT_THROW(strategy_cost("ps_sync", 1, 1, 0), ConfigError, "servers must be at least 1");
 }
 
+// arXiv 1907.13257: never where batches cost nothing, always where twice the batch needs twice the
+// epochs.
+TEST(StrategyCost, ModelParallelismPaysFromAThreshold) {
+  EXPECT_DOUBLE_EQ(least_model_speedup(2, 1, 1, 10, 16), 1.25);
+  EXPECT_DOUBLE_EQ(least_model_speedup(4, 1, 1, 10, 10), 4);
+  EXPECT_DOUBLE_EQ(least_model_speedup(2, 1, 1, 10, 20), 1);
+  EXPECT_DOUBLE_EQ(least_model_speedup(2, 0.9, 0.45, 10, 10), 1);
+  TW_EXPECT_THROW(least_model_speedup(2, 0, 1, 1, 1), ConfigError, "above 0, got 0");
+}
+
 // arXiv 1909.11150: 500 tensors are 64 bytes a rank, and about 60 * T * (K - 1) at the coordinator.
 TEST(ControlCost, IsAsPublished) {
   EXPECT_EQ(bit_vector_bytes(500), 64);

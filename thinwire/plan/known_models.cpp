@@ -66,9 +66,10 @@ void inception(Writer& to, const Inception& m) {
 }
 
 void side_classifier(Writer& to, const std::string& name, std::int64_t in) {
-  to.layer(name + ".conv", in * 128, 128, 4 * 4);
-  to.layer(name + ".fc", 128 * 4 * 4 * 1024, 1024, 1);
-  to.layer(name + ".classifier", 1024 * 1000, 1000, 1);
+  constexpr std::int64_t kPixels = 16, kFilters = 128, kHidden = 1024, kClasses = 1000;
+  to.layer(name + ".conv", in * kFilters, kFilters, kPixels);
+  to.layer(name + ".fc", kFilters * kPixels * kHidden, kHidden, 1);
+  to.layer(name + ".classifier", kHidden * kClasses, kClasses, 1);
 }
 
 KnownModel googlenet() {
@@ -82,15 +83,16 @@ KnownModel googlenet() {
                                                {"5a", 832, 256, 160, 320, 32, 128, 128, 7},
                                                {"5b", 832, 384, 192, 384, 48, 128, 128, 7}}};
   Writer to;
-  to.layer("conv1", 7 * 7 * 3 * 64, 64, 112 * 112);
-  to.layer("conv2_reduce", 64 * 64, 64, 56 * 56);
-  to.layer("conv2", 3 * 3 * 64 * 192, 192, 56 * 56);
+  constexpr std::int64_t kLarge = 112, kSmall = 56, kFirst = 64, kSecond = 192;
+  to.layer("conv1", kFirst * 7 * 7 * 3, kFirst, kLarge * kLarge);
+  to.layer("conv2_reduce", kFirst * kFirst, kFirst, kSmall * kSmall);
+  to.layer("conv2", kFirst * kSecond * 3 * 3, kSecond, kSmall * kSmall);
   for (const Inception& module : kModules) {
     inception(to, module);
     if (module.name == std::string_view("4a")) side_classifier(to, "loss1", 512);
     if (module.name == std::string_view("4d")) side_classifier(to, "loss2", 528);
   }
-  to.layer("loss3.classifier", 1024 * 1000, 1000, 1);
+  to.layer("loss3.classifier", std::int64_t{1024} * 1000, 1000, 1);
   return to.done();
 }
 
@@ -134,7 +136,7 @@ KnownModel vgg19() {
       to.bias(name, kWidths[stage]);
       in = kWidths[stage];
     }
-  to.linear("classifier.0", 512 * 7 * 7, 4096);
+  to.linear("classifier.0", std::int64_t{512} * 7 * 7, 4096);
   to.linear("classifier.3", 4096, 4096);
   to.linear("classifier.6", 4096, 1000);
   return to.done();

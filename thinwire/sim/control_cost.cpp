@@ -12,7 +12,9 @@ namespace thinwire {
 namespace {
 
 /// Rounds in which what one rank knows reaches n, doubling each time.
-std::int64_t doublings(std::int64_t n) { return std::bit_width(static_cast<std::uint64_t>(n - 1)); }
+std::int64_t doublings(std::int64_t n) {
+  return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(n - 1)));
+}
 
 }  // namespace
 

@@ -63,4 +63,12 @@ StrategyCost strategy_cost(std::string_view strategy, std::int64_t parameters, s
   return out;
 }
 
+double least_model_speedup(double devices, double efficiency, double efficiency_of_all,
+                           double epochs, double epochs_of_all) {
+  for (const double one : {devices, efficiency, efficiency_of_all, epochs, epochs_of_all})
+    if (!(one > 0))
+      throw ConfigError(fmt::format("strategy: the numbers must be above 0, got {}", one));
+  return devices * (efficiency_of_all / efficiency) * (epochs / epochs_of_all);
+}
+
 }  // namespace thinwire

@@ -32,4 +32,11 @@ StrategyCost strategy_cost(std::string_view strategy, std::int64_t parameters, s
                            const StateBytes& bytes = {});
 const std::vector<std::string>& costed_strategies();
 
+/// The least speed-up of a step that splitting a model over `devices` devices must give, so that n
+/// such workers reach the accuracy sooner than devices x n workers of one device do (Pal and
+/// others, 2019, arXiv 1907.13257): efficiency of n and of devices x n workers, and the epochs that
+/// their global batches need. ConfigError for numbers that are not above 0.
+double least_model_speedup(double devices, double efficiency, double efficiency_of_all,
+                           double epochs, double epochs_of_all);
+
 }  // namespace thinwire
