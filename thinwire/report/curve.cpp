@@ -138,9 +138,8 @@ class CurveJudge {
   }
   bool growth() {
     const double times = mine(curves_.xs.back()) / mine(curves_.xs.front());
-    said_ =
-        fmt::format("{} of {} from {} to {:g} grows by {} times: {:.4g}", rule_.value, rule_.arm,
-                    at(curves_.xs.front()), curves_.xs.back(), limits_text(rule_), times);
+    said_ = fmt::format("{} of {} at {} over that at {} {}: {:.4g}", rule_.value, rule_.arm,
+                        at(curves_.xs.back()), at(curves_.xs.front()), limits_text(rule_), times);
     return within_limits(rule_, times);
   }
   bool has_minimum() {

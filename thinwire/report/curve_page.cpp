@@ -124,7 +124,8 @@ std::string curve_drawing(const CurveExperiment& experiment, const Curves& curve
   const Scale x = scale_of(curves.xs.front(), curves.xs.back(), kPlotLeft, kPlotRight);
   const Scale y = scale_of(least, most, kPlotBottom, kPlotTop);
   std::string out = fmt::format(
-      "<div class=\"timeline\"><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} by {}; the "
+      "<div class=\"timeline scroll\"><svg style=\"min-width:640px\" viewBox=\"0 0 {} {}\" "
+      "role=\"img\" aria-label=\"{} by {}; the "
       "table below has the numbers\">\n",
       kPageWidth, kPageHeight, escaped(name), escaped(experiment.x));
   out += grid_lines(experiment, curves, x, y, name);
