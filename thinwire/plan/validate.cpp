@@ -8,6 +8,7 @@
 
 #include "thinwire/core/error.h"
 #include "thinwire/core/text.h"
+#include "thinwire/plan/payload.h"
 #include "thinwire/plan/plan.h"
 #include "thinwire/plan/planners.h"
 
@@ -79,6 +80,22 @@ bool combines(Pattern pattern, Combine combine) {
   }
 }
 
+/// Names and options of the chain.
+void check_form(const Plan& plan, const Exchange& e) {
+  const auto& names = memory_names();
+  for (std::size_t i = 0; i + 1 < e.form.size(); ++i)
+    if (std::find(names.begin(), names.end(), e.form[i].name) == names.end())
+      refuse("exchange {}: {}", e.id, unknown_name("memory", e.form[i].name, names));
+  if (e.bucket < 0) return;
+  try {
+    if (!e.form.empty()) payloads().find(e.form.back().name);
+    payload_bytes(e.form,
+                  tensors_of(plan.grouping[static_cast<std::size_t>(e.bucket)], plan.tensors));
+  } catch (const ConfigError& error) {
+    refuse("exchange {}: {}", e.id, error.what());
+  }
+}
+
 void check_exchange(const Plan& plan, std::size_t position, int ranks) {
   const Exchange& e = plan.exchanges[position];
   const int buckets = static_cast<int>(plan.grouping.size());
@@ -102,6 +119,7 @@ void check_exchange(const Plan& plan, std::size_t position, int ranks) {
   if (e.chunk < 0) refuse("exchange {}: chunk_bytes must be at least 0, got {}", e.id, e.chunk);
   if (const auto why = algorithm_fault(e.algorithm); !why.empty())
     refuse("exchange {}: {}", e.id, why);
+  check_form(plan, e);
 }
 
 void check_schedule(const Plan& plan, int ranks) {
