@@ -26,8 +26,9 @@ struct Fault {
   std::function<void(Plan&, int ranks)> make;
 };
 
-/// Each makes a sound plan wrong. Not among them: options that a codec does not have, and algorithms that
-/// cannot carry a form over the transport at hand; only the runtime, which has both, refuses these.
+/// Each makes a sound plan wrong. Not among them: options that a codec does not have, and
+/// algorithms that cannot carry a form over the transport at hand; only the runtime, which has
+/// both, refuses these.
 inline const std::vector<Fault>& plan_faults() {
   static const std::vector<Fault> all{
       {"rank out of range", [](Plan& p, int ranks) { p.groups[0].ranks.back() = ranks; }},
