@@ -66,8 +66,8 @@ TEST(CacheFolder, FollowsTheEnvironment) {
   ::setenv("XDG_CACHE_HOME", "/somewhere", 1);
   EXPECT_EQ(cache_folder(), "/somewhere/thinwire");
   ::setenv("XDG_CACHE_HOME", "", 1);
-  ::setenv("HOME", "/home/me", 1);
-  EXPECT_EQ(cache_folder(), "/home/me/.cache/thinwire");
+  ::setenv("HOME", "/elsewhere", 1);
+  EXPECT_EQ(cache_folder(), "/elsewhere/.cache/thinwire");
   ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
   ::setenv("HOME", home.c_str(), 1);
 }
