@@ -117,6 +117,14 @@ class PyContext {
   std::int64_t stated_ = -1;
 };
 
+/// What a person should know, to Python's logger "thinwire", which shows it unless told otherwise.
+/// From the thread of the call that it is about.
+void log_in_python(const std::string& text) {
+  if (!Py_IsInitialized()) return;
+  const py::gil_scoped_acquire gil;
+  py::module_::import("logging").attr("getLogger")("thinwire").attr("warning")("%s", text);
+}
+
 struct PyOptions {
   std::string form, grouping, algorithm, plan_path;
   std::optional<std::vector<std::string>> forms;  ///< plan="auto": those to be considered
@@ -138,9 +146,7 @@ class PyDataParallel {
     if (options.forms)
       live_ = std::make_unique<LivePlan>(
           *sync_, context_->comm(),
-          LivePlanOptions{.forms = *options.forms,
-                          .replan = options.replan,
-                          .say = [](const std::string& text) { notice(text); }});
+          LivePlanOptions{.forms = *options.forms, .replan = options.replan, .say = log_in_python});
   }
   ~PyDataParallel() {
     drop(live_);
@@ -183,6 +189,7 @@ class PyDataParallel {
     out.grouping = options.forms ? LivePlan::kFirstGrouping : options.grouping;
     out.algorithm = options.algorithm;
     out.order = options.order;
+    out.notice = log_in_python;
     out.form = options.form;
     if (!options.plan_path.empty()) out.plan = read_text(options.plan_path);
     out.broadcast_buffers = options.broadcast_buffers;

@@ -119,8 +119,7 @@ class DataParallel(nn.Module):
     algorithm          of the exchanges: "direct", "gather", "shard"; default: chosen
     plan               path of a plan file in place of `grouping` and `form`, as `thinwire plan --out` writes it; or
                        "auto": the first eight steps are measured, then the links and forms for some seconds, and the plan
-                       with the shortest predicted step takes over. A notice on rank 0 says which, and why; `choice()` tells
-                       programs
+                       with the shortest predicted step takes over. Rank 0 says which, and why; `choice()` tells programs
     quality            what plan="auto" may change: nothing but messages ("same", the default), "bounded" loss (half a
                        point), "free"; the optimizer is taken to have momentum
     forms              the forms plan="auto" may choose, in place of a quality: a list
@@ -136,7 +135,8 @@ class DataParallel(nn.Module):
 
     The other arguments of PyTorch's DistributedDataParallel are accepted where they change nothing, and refused with
     the replacement named where they would. Sparse gradients and create_graph are refused in words at backward.
-    Attributes of the module are reached through the wrapper; state_dict has the module's own names.
+    Attributes of the module are reached through the wrapper; state_dict has the module's own names. What a person should
+    know, as values that are not finite, goes to the logger "thinwire" as a warning.
     """
 
     def __init__(self, module, device_ids=None, *, group=None, process_group=None, form="none", grouping=None,

@@ -3,6 +3,7 @@
 
 import copy
 import io
+import logging
 import os
 import signal
 import threading
@@ -364,7 +365,7 @@ def forms(form, path, steps=6):
             "resumed": resumed}
 
 
-def chosen(forms=None, quality=None, steps=12, freeze_at=None):
+def chosen(forms=None, quality=None, steps=12, freeze_at=None, accumulate=1):
     """A plan that is chosen while the model trains on a slow link, beside whole gradients from the start."""
     tw.init("throttle{rate=8mbit}|tcp")
 
@@ -375,19 +376,22 @@ def chosen(forms=None, quality=None, steps=12, freeze_at=None):
             if step == freeze_at:
                 model.module[0].weight.requires_grad_(False)
             opt.zero_grad()
-            x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1000 * step + tw.rank()))
-            model(x).square().mean().backward()
+            for part in range(accumulate):
+                x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1000 * step + 100 * part + tw.rank()))
+                model(x).square().mean().backward()
             opt.step()
             seen.append(model.last_step()["payload_bytes"])
         return seen
 
-    model = tw.DataParallel(deep(), plan="auto", forms=forms, quality=quality, replan=False)
+    said = []
+    logging.getLogger("thinwire").addFilter(lambda record: said.append(record.getMessage()) or True)
+    model = tw.DataParallel(deep(), plan="auto", forms=forms, quality=quality, replan=False, accumulate=accumulate)
     before = model.choice()
     bytes_of = some(model)
-    plain = tw.DataParallel(deep())
+    plain = tw.DataParallel(deep(), accumulate=accumulate)
     some(plain)
     return {"before": before, "choice": model.choice(), "bytes": bytes_of, "parameters": values(model),
-            "plain": values(plain)}
+            "plain": values(plain), "said": said}
 
 
 def contradictions():

@@ -55,11 +55,19 @@ def test_plan_auto_is_chosen_from_the_first_steps():
     assert a["choice"]["chosen"]["form"] == "ef|topk{ratio=0.01}" and "topk" in a["choice"]["verdict"]
     assert a["parameters"] == b["parameters"] != a["plain"]
     assert a["bytes"][1] == a["bytes"][7] > 5 * a["bytes"][9] > 0
+    assert any("measuring the links" in text for text in a["said"]) and any("Send ef|topk" in text for text in a["said"])
+    assert not b["said"], "rank 0 speaks for all"
 
 
 def test_plan_auto_of_the_same_mathematics():
     a, b = ranks.run("chosen")
     assert a["choice"]["chosen"]["form"] == "none"
+    assert a["parameters"] == b["parameters"] == a["plain"], "bit for bit"
+
+
+def test_plan_auto_where_only_each_second_backward_exchanges():
+    a, b = ranks.run("chosen", accumulate=2)
+    assert a["choice"]["chosen"]["messages"] > 0
     assert a["parameters"] == b["parameters"] == a["plain"], "bit for bit"
 
 
