@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "thinwire/cli/tool.h"
+#include "thinwire/cli/verbs.h"
 #include "thinwire/core/error.h"
 #include "thinwire/report/experiment_text.h"
 #include "thinwire/report/run_folder.h"
