@@ -297,3 +297,5 @@ def test_a_training_changes_its_plan_when_the_link_does(tmp_path):
     finally:
         lab.kill()
     assert any("predicted and measured" in line for line in said.seen), said.seen
+    sent = json.loads((tmp_path / "run" / "run.json").read_text())["summary"]["wire_bytes_per_step"]
+    assert sent < 50e3, "what the links were measured with is no part of a step"

@@ -45,6 +45,7 @@ class Job {
   RunSummary summary() const;
   void resume();
   void loop();
+  void choose_again(std::int64_t step);
   void after_step(std::int64_t done);
   void evaluate_now();
   void save();
@@ -270,10 +271,7 @@ void Job::resume() {
 
 void Job::loop() {
   for (std::int64_t step = first_step_; step < steps_ && signal_ == 0; ++step) {
-    if (live_ && live_->between_steps()) {
-      record_->plan_changed(step);
-      if (leads()) write_choice();
-    }
+    if (live_) choose_again(step);
     const auto begin = Clock::now();
     const Batch& batch = loader_->at(step);
     const Seconds load_s = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -295,6 +293,16 @@ void Job::loop() {
                    .exposed_s = report.exposed_s,
                    .samples = batch.total});
     after_step(step + 1);
+  }
+}
+
+void Job::choose_again(std::int64_t step) {
+  const Bytes before = trainer_->team().sent_bytes();
+  if (live_->between_steps()) {
+    record_->plan_changed(step);
+    if (leads()) write_choice();
+  } else {
+    record_->leave_out(trainer_->team().sent_bytes() - before);
   }
 }
 

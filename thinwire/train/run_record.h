@@ -47,6 +47,8 @@ class RunRecord {
   /// After `step` steps another plan is in place: the summary's medians and bytes a step are of the
   /// steps since.
   void plan_changed(std::int64_t step);
+  /// Bytes that no step has sent (a measurement): they do not count in the bytes a step.
+  void leave_out(Bytes sent) { sent_before_plan_ += sent; }
   /// Writes the steps since the last row, and the test result if there is one, as a row of metrics.
   void row(std::int64_t step, const std::optional<TestResult>& test);
   /// Copies the rows of an earlier run up to `step`, so that the curves begin where it began.
