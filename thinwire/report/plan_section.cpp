@@ -33,7 +33,9 @@ std::string compared(const RunSummary& known) {
                format_seconds) +
       pair_row("Sent per step", known.predicted_bytes_per_step, known.wire_bytes_per_step, bytes);
   if (rows.empty()) return {};
-  return "<div class=\"scroll\"><table class=\"figures\" id=\"predicted\"><thead><tr><td></td>"
+  return "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Predicted and "
+         "measured\">"
+         "<table class=\"figures\" id=\"predicted\"><thead><tr><td></td>"
          "<th scope=\"col\">Predicted</th><th scope=\"col\">Measured</th>"
          "<th scope=\"col\">Difference</th></tr></thead><tbody>\n" +
          rows + "</tbody></table></div>\n";
@@ -61,7 +63,8 @@ std::string row(const Json& one, bool chosen, const std::string& source) {
 std::string considered(const Json& choice, const std::string& source) {
   std::string out =
       "<details><summary>What else was considered, and what it would have cost</summary>\n"
-      "<div class=\"scroll\"><table class=\"figures\" id=\"considered\"><thead><tr>"
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Candidates\">"
+      "<table class=\"figures\" id=\"considered\"><thead><tr>"
       "<th scope=\"col\">Form</th><th scope=\"col\">Grouping</th><th scope=\"col\">Messages</th>"
       "<th scope=\"col\">Step</th><th scope=\"col\">Exposed</th><th scope=\"col\">Sent</th>"
       "</tr></thead><tbody>\n" +
@@ -84,8 +87,8 @@ std::string plan_section(const RunData& run) {
   return "<section id=\"plan\">\n<h2>Why this plan</h2>\n<p>" +
          escaped(get<std::string>(run.choice, "verdict", source)) + "</p>\n" +
          compared(known_summary(run)) +
-         "<p class=\"note\">Predictions are virtual time, from what was measured before the first "
-         "step.</p>\n" +
+         "<p class=\"note\">Predictions are virtual time, from what was measured when the plan was "
+         "chosen.</p>\n" +
          considered(run.choice, source) + "</section>\n";
 }
 
