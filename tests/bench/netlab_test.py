@@ -269,10 +269,10 @@ def test_a_training_changes_its_plan_when_the_link_does(tmp_path):
     tool = os.path.join(os.environ.get("TW_BUILD", ""), "bin", "thinwire")
     if not os.path.exists(tool):
         pytest.skip("thinwire is not built")
-    # A batch that computes for about a tenth of a second: whole gradients hide behind it at 10 Gbit/s, not at 200 Mbit/s.
+    # A batch that computes for one or two tenths of a second: whole gradients hide behind it at 10 Gbit/s, not at 200 Mbit/s.
     lab = subprocess.Popen([NETLAB, "2", "10gbit", "--output", "0", "--", tool, "train", "model=mlp{sizes=784-512-512-10}",
-                            "data=synthetic{shape=1x28x28,train=8192}", "optimizer=sgd{momentum=0}", "learning_rate=0.01",
-                            "schedule=constant", "batch_size=4096", "plan=auto", "forms=ef|topk{ratio=0.01}", "steps=1000000",
+                            "data=synthetic{shape=1x28x28,train=16384}", "optimizer=sgd{momentum=0}", "learning_rate=0.01",
+                            "schedule=constant", "batch_size=8192", "plan=auto", "forms=ef|topk{ratio=0.01}", "steps=1000000",
                             f"runs={tmp_path}", "name=run", "report=false", "eval_every=0", "log_every=10",
                             "checkpoint_every=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
