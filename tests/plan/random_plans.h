@@ -7,10 +7,21 @@
 #include <string>
 #include <vector>
 
+#include "thinwire/core/error.h"
 #include "thinwire/core/rng.h"
 #include "thinwire/plan/plan.h"
 
 namespace thinwire::test {
+
+/// The text of the ConfigError that it throws; empty for none.
+inline std::string refusal(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
 
 struct RandomPlan {
   Plan plan;

@@ -13,15 +13,6 @@
 namespace thinwire::test {
 namespace {
 
-std::string refusal(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(KnownFailures, KF52_SimulatorAndCheckAgreeOn200Plans) {
   Rng rng({.seed = 0, .exchange = 0, .step = 0, .rank = 0});
   int sound = 0;

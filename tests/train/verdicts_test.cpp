@@ -9,15 +9,6 @@
 namespace thinwire::test {
 namespace {
 
-std::string refusal(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::vector<NamedTensor> parameters_of(const Plan& plan) {
   std::vector<NamedTensor> out;
   for (const TensorDesc& desc : plan.tensors)

@@ -109,22 +109,12 @@ std::string markdown_outcome(const CurveExperiment& experiment, const Curves& cu
     for (std::size_t i = 0; i < curves.xs.size(); ++i)
       out += fmt::format("| {} |\n", join(curve_row(experiment, curves, name, i), " | "));
   }
-  const Judgement judgement = judge(experiment, curves);
-  out += fmt::format("\nVerdict: **{}**{}.\n\n", word(judgement.shape),
-                     judgement.sentence.substr(word(judgement.shape).size()));
-  for (const RuleResult& rule : judgement.rules)
-    out += fmt::format("- {}: {}\n", word(rule.state), rule.sentence);
-  return out;
+  return out + markdown_verdict(judge(experiment, curves));
 }
 
 Json json_outcome(const CurveExperiment& experiment, const Curves& curves) {
   const Judgement judgement = judge(experiment, curves);
-  Json rules = Json::array(), arms = Json::array();
-  for (std::size_t i = 0; i < judgement.rules.size(); ++i)
-    rules.push_back({{"rule", word(experiment.rules[i].kind)},
-                     {"arm", experiment.rules[i].arm},
-                     {"state", word(judgement.rules[i].state)},
-                     {"sentence", judgement.rules[i].sentence}});
+  Json rules = json_rules(experiment.rules, judgement), arms = Json::array();
   for (const Curve& curve : curves.curves) {
     Json points = Json::array();
     for (std::size_t i = 0; i < curves.xs.size(); ++i) {

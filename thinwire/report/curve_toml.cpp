@@ -77,24 +77,12 @@ std::vector<std::string> read_shows(Table& top) {
 }
 
 void check_curve(const CurveExperiment& experiment, const Table& top) {
-  std::set<std::string> seen;
-  for (const Arm& arm : experiment.arms)
-    if (!seen.insert(arm.name).second)
-      top.refuse(arm.line, fmt::format("the arm '{}' is there twice", arm.name));
-  const auto known = [&](const std::string& name, int line) {
-    try {
-      experiment.arm(name);
-    } catch (const ConfigError& error) {
-      top.refuse(line, error.what());
-    }
-  };
+  check_arms(experiment, top);
   const auto is_x = [&](double x, int line) {
     if (std::find(experiment.xs.begin(), experiment.xs.end(), x) == experiment.xs.end())
       top.refuse(line, fmt::format("{:g} is not among xs", x));
   };
   for (const CurveRule& rule : experiment.rules) {
-    known(rule.arm, rule.line);
-    if (!rule.of.empty()) known(rule.of, rule.line);
     if (rule.kind == CurveRuleKind::ratio_at || rule.kind == CurveRuleKind::value_at)
       is_x(rule.at, rule.line);
   }

@@ -155,6 +155,14 @@ std::string text_outcome(const Experiment& experiment, const Measured& measured)
   return out;
 }
 
+std::string markdown_verdict(const Judgement& judgement) {
+  std::string out = fmt::format("\nVerdict: **{}**{}.\n\n", word(judgement.shape),
+                                judgement.sentence.substr(word(judgement.shape).size()));
+  for (const RuleResult& rule : judgement.rules)
+    out += fmt::format("- {}: {}\n", word(rule.state), rule.sentence);
+  return out;
+}
+
 std::string markdown_outcome(const Experiment& experiment, const Measured& measured) {
   std::string out = fmt::format("### {}\n\n", experiment.title);
   if (!measured.command.empty()) out += fmt::format("    {}\n\n", measured.command);
@@ -174,22 +182,12 @@ std::string markdown_outcome(const Experiment& experiment, const Measured& measu
     out += '\n';
   }
   for (const std::string& text : troubles(measured)) out += "\n- " + text;
-  const Judgement judgement = judge(experiment, measured);
-  out += fmt::format("\nVerdict: **{}**{}.\n\n", word(judgement.shape),
-                     judgement.sentence.substr(word(judgement.shape).size()));
-  for (const RuleResult& rule : judgement.rules)
-    out += fmt::format("- {}: {}\n", word(rule.state), rule.sentence);
-  return out;
+  return out + markdown_verdict(judge(experiment, measured));
 }
 
 Json json_outcome(const Experiment& experiment, const Measured& measured) {
   const Judgement judgement = judge(experiment, measured);
-  Json rules = Json::array(), arms = Json::array();
-  for (std::size_t i = 0; i < judgement.rules.size(); ++i)
-    rules.push_back({{"rule", word(experiment.rules[i].kind)},
-                     {"arm", experiment.rules[i].arm},
-                     {"state", word(judgement.rules[i].state)},
-                     {"sentence", judgement.rules[i].sentence}});
+  Json rules = json_rules(experiment.rules, judgement), arms = Json::array();
   for (const ArmSummary& row : summaries(experiment, measured)) {
     Json one{{"arm", row.arm->name},     {"options", options_text(*row.arm)},
              {"finished", row.finished}, {"diverged", row.diverged},

@@ -33,6 +33,19 @@ std::string markdown_outcome(const Experiment& experiment, const Measured& measu
 Json json_outcome(const Experiment& experiment, const Measured& measured);
 /// One HTML file with everything in it.
 std::string html_outcome(const Experiment& experiment, const Measured& measured);
+/// The end of a section: the verdict, and a line a rule.
+std::string markdown_verdict(const Judgement& judgement);
+/// What each rule came to; `rules`: those that were judged.
+template <class Rules>
+Json json_rules(const Rules& rules, const Judgement& judgement) {
+  Json out = Json::array();
+  for (std::size_t i = 0; i < judgement.rules.size(); ++i)
+    out.push_back({{"rule", word(rules[i].kind)},
+                   {"arm", rules[i].arm},
+                   {"state", word(judgement.rules[i].state)},
+                   {"sentence", judgement.rules[i].sentence}});
+  return out;
+}
 /// Runs that diverged or failed, a sentence each.
 std::vector<std::string> troubles(const Measured& measured);
 

@@ -86,22 +86,8 @@ std::vector<Setting> read_settings(const toml::table& root, Table& top, const st
 }
 
 void check_names(const Experiment& experiment, const Table& top) {
-  std::set<std::string> seen;
-  for (const Arm& arm : experiment.arms)
-    if (!seen.insert(arm.name).second)
-      top.refuse(arm.line, fmt::format("the arm '{}' is there twice", arm.name));
-  const auto known = [&](const std::string& name, int line) {
-    try {
-      experiment.arm(name);
-    } catch (const ConfigError& error) {
-      top.refuse(line, error.what());
-    }
-  };
-  known(experiment.control, top.line());
-  for (const Rule& rule : experiment.rules) {
-    known(rule.arm, rule.line);
-    if (!rule.of.empty()) known(rule.of, rule.line);
-  }
+  check_arms(experiment, top);
+  check_arm(experiment, experiment.control, top, top.line());
 }
 
 }  // namespace

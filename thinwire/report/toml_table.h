@@ -104,6 +104,30 @@ class Table {
   std::set<std::string> known_;
 };
 
+/// Refuses a name that no arm of the experiment has.
+template <class AnyExperiment>
+void check_arm(const AnyExperiment& experiment, const std::string& name, const Table& top,
+               int line) {
+  try {
+    experiment.arm(name);
+  } catch (const ConfigError& error) {
+    top.refuse(line, error.what());
+  }
+}
+
+/// Refuses two arms of one name, and rules about arms that are not there.
+template <class AnyExperiment>
+void check_arms(const AnyExperiment& experiment, const Table& top) {
+  std::set<std::string> seen;
+  for (const Arm& arm : experiment.arms)
+    if (!seen.insert(arm.name).second)
+      top.refuse(arm.line, fmt::format("the arm '{}' is there twice", arm.name));
+  for (const auto& rule : experiment.rules) {
+    check_arm(experiment, rule.arm, top, rule.line);
+    if (!rule.of.empty()) check_arm(experiment, rule.of, top, rule.line);
+  }
+}
+
 template <class Each>
 void each_table(const toml::table& root, Table& top, const std::string& source, const char* key,
                 Each each) {
